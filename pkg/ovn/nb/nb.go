@@ -21,6 +21,12 @@ const (
 	KeyClaim = "berth-claim"
 	// KeyPodUID is the UID of the bound pod, on a pod's port.
 	KeyPodUID = "berth-pod-uid"
+	// KeyNode names the node of a port group that follows a node. A group with it is Berth's to fill.
+	KeyNode = "node"
+	// KeySubnet names the subnet of a port group that follows a subnet and a node.
+	KeySubnet = "subnet"
+	// KeyNP tells what a port group is for.
+	KeyNP = "np"
 	// KeyEpoch is the key of the leader's epoch in NB_Global.
 	KeyEpoch = "berth-epoch"
 )
@@ -82,7 +88,9 @@ type PortGroup struct {
 type Port struct {
 	Switch string
 	Row    LogicalSwitchPort
-	// Groups lists the names of the groups that the port must be a member of, among those that Managed tells.
+	// Groups lists the port groups that the port is a member of, among those that follow a node (vendor is Kube-OVN's and
+	// there is a KeyNode). nil leaves the membership alone, empty leaves all of those groups. Other groups are never
+	// touched.
 	Groups []string
 }
 

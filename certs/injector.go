@@ -1,0 +1,214 @@
+package certs
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/cert-manager/cert-manager/pkg/util/pki"
+	"github.com/go-logr/logr"
+	registration "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+)
+
+// ErrNotInjected means that the API server does not trust our certificate yet.
+var ErrNotInjected = errors.New("the webhook configuration does not carry the CA bundle")
+
+// InjectorOptions configures NewInjector.
+type InjectorOptions struct {
+	// Client needs get, list, watch and patch on the configuration.
+	Client kubernetes.Interface
+	// Name is the MutatingWebhookConfiguration's. All its webhooks are taken to be ours.
+	Name string
+	// Bundle gives the PEM bundle to write; nothing is written while it is empty.
+	Bundle func() []byte
+	// Clock is nil for the real one.
+	Clock clock.WithTicker
+	// Log discards as the zero value.
+	Log logr.Logger
+}
+
+// Injector keeps a CA bundle in clientConfig.caBundle of every webhook of one MutatingWebhookConfiguration, and writes no
+// other field: a JSON patch that tests each webhook's name at its index.
+type Injector struct {
+	opts    InjectorOptions
+	changed chan struct{}
+
+	mu   sync.RWMutex
+	seen *registration.MutatingWebhookConfiguration
+}
+
+// NewInjector checks the options.
+func NewInjector(o InjectorOptions) (*Injector, error) {
+	if o.Client == nil || o.Name == "" || o.Bundle == nil {
+		return nil, fmt.Errorf("%w: a client, the configuration's name and a bundle are needed", ErrOptions)
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Injector{opts: o, changed: make(chan struct{}, 1)}, nil
+}
+
+// Notify says that the bundle may have changed. A nil Injector ignores it.
+func (i *Injector) Notify() {
+	if i == nil {
+		return
+	}
+	select {
+	case i.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run injects, and restores what others wipe, until the context ends.
+func (i *Injector) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	byName := fields.OneTermEqualSelector(metav1.ObjectNameField, i.opts.Name).String()
+	factory := informers.NewSharedInformerFactoryWithOptions(i.opts.Client, 0,
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = byName }))
+	if _, err := factory.Admissionregistration().V1().MutatingWebhookConfigurations().Informer().AddEventHandler(poker(i.changed)); err != nil {
+		return fmt.Errorf("MutatingWebhookConfiguration %s can't be watched, allow get, list and watch: %w", i.opts.Name, err)
+	}
+	factory.Start(ctx.Done())
+	defer factory.Shutdown()
+	defer cancel()
+	i.Notify()
+	wait := resync
+	for {
+		timer := i.opts.Clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-i.changed:
+			timer.Stop()
+		case <-timer.C():
+		}
+		wait = resync
+		if err := i.inject(ctx); err != nil && ctx.Err() == nil {
+			i.opts.Log.Error(err, "CA bundle is not injected", "configuration", i.opts.Name)
+			wait = retry
+		}
+	}
+}
+
+// inject reads the configuration, live, and writes the bundle where it is missing.
+func (i *Injector) inject(ctx context.Context) error {
+	api := i.opts.Client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	for range attempts {
+		cfg, err := api.Get(ctx, i.opts.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			i.saw(nil)
+			return nil // the watch tells when it is there
+		}
+		if err != nil {
+			return fmt.Errorf("MutatingWebhookConfiguration %s can't be read, allow get on it: %w", i.opts.Name, err)
+		}
+		i.saw(cfg)
+		patch, err := bundlePatch(cfg, i.opts.Bundle())
+		if err != nil || patch == nil {
+			return err
+		}
+		cfg, err = api.Patch(ctx, i.opts.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+		switch {
+		case err == nil:
+			i.saw(cfg)
+			i.opts.Log.Info("wrote the CA bundle", "configuration", i.opts.Name)
+			return nil
+		case apierrors.IsInvalid(err), apierrors.IsConflict(err), apierrors.IsNotFound(err), isUnprocessable(err):
+			continue // it changed since it was read
+		default:
+			return fmt.Errorf("MutatingWebhookConfiguration %s can't be patched, allow patch on it: %w", i.opts.Name, err)
+		}
+	}
+	return fmt.Errorf("MutatingWebhookConfiguration %s changed %d times in a row, it will be tried again", i.opts.Name, attempts)
+}
+
+// isUnprocessable recognises a failed test of a JSON patch, whose status has no reason of its own.
+func isUnprocessable(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == 422
+}
+
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// bundlePatch is nil when every webhook carries the bundle already, or there is none.
+func bundlePatch(cfg *registration.MutatingWebhookConfiguration, bundle []byte) ([]byte, error) {
+	if len(bundle) == 0 {
+		return nil, nil
+	}
+	var ops []operation
+	for n, w := range cfg.Webhooks {
+		if bytes.Equal(w.ClientConfig.CABundle, bundle) {
+			continue
+		}
+		at := fmt.Sprintf("/webhooks/%d", n)
+		ops = append(ops, operation{Op: "test", Path: at + "/name", Value: w.Name},
+			operation{Op: "add", Path: at + "/clientConfig/caBundle", Value: bundle})
+	}
+	if len(ops) == 0 {
+		return nil, nil
+	}
+	patch, err := json.Marshal(ops)
+	if err != nil {
+		return nil, fmt.Errorf("patch of the CA bundle can't be encoded, report this: %w", err)
+	}
+	return patch, nil
+}
+
+func (i *Injector) saw(cfg *registration.MutatingWebhookConfiguration) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.seen = cfg
+}
+
+// Healthy is nil once every webhook of the configuration, as last seen, carries the bundle.
+func (i *Injector) Healthy() error {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	if i.seen == nil {
+		return fmt.Errorf("%w: MutatingWebhookConfiguration %s is not there, apply the manifests", ErrNotInjected, i.opts.Name)
+	}
+	bundle := i.opts.Bundle()
+	if len(bundle) == 0 {
+		return fmt.Errorf("%w: there is no bundle yet", ErrNotInjected)
+	}
+	for _, w := range i.seen.Webhooks {
+		if !bytes.Equal(w.ClientConfig.CABundle, bundle) {
+			return fmt.Errorf("%w: webhook %s of %s, see the log for why it can't be written", ErrNotInjected, w.Name, i.opts.Name)
+		}
+	}
+	return nil
+}
+
+// Trusts says whether every webhook of the configuration, as last seen, trusts an authority.
+func (i *Injector) Trusts(ca *x509.Certificate) bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	if i.seen == nil || len(i.seen.Webhooks) == 0 {
+		return false
+	}
+	for _, w := range i.seen.Webhooks {
+		bundle, err := pki.DecodeX509CertificateSetBytes(w.ClientConfig.CABundle)
+		if err != nil || !slices.ContainsFunc(bundle, ca.Equal) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,215 @@
+package certs
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	registration "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	cmapi "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	"github.com/cert-manager/cert-manager/pkg/util/pki"
+
+	"github.com/berth-net/berth/internal/memkube"
+)
+
+func configuration(names ...string) *registration.MutatingWebhookConfiguration {
+	none, url, ignore := registration.SideEffectClassNone, "https://127.0.0.1:1/", registration.Ignore
+	cfg := &registration.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "berth-webhook"}}
+	for _, n := range names {
+		cfg.Webhooks = append(cfg.Webhooks, registration.MutatingWebhook{Name: n, SideEffects: &none, FailurePolicy: &ignore,
+			ClientConfig: registration.WebhookClientConfig{URL: &url}, AdmissionReviewVersions: []string{"v1"}})
+	}
+	return cfg
+}
+
+// awaitConfig waits until the stored configuration satisfies a condition.
+func awaitConfig(ctx context.Context, t *testing.T, cs kubernetes.Interface, ok func(*registration.MutatingWebhookConfiguration) bool) *registration.MutatingWebhookConfiguration {
+	t.Helper()
+	w, err := cs.AdmissionregistrationV1().MutatingWebhookConfigurations().Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		if cfg, is := e.Object.(*registration.MutatingWebhookConfiguration); is && e.Type != watch.Deleted && ok(cfg) {
+			return cfg
+		}
+	}
+	t.Fatal("the configuration never came to that")
+	return nil
+}
+
+func all(bundle string) func(*registration.MutatingWebhookConfiguration) bool {
+	return func(cfg *registration.MutatingWebhookConfiguration) bool {
+		for _, w := range cfg.Webhooks {
+			if string(w.ClientConfig.CABundle) != bundle {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+func TestInjector(t *testing.T) {
+	s, cs := api(t, memkube.Options{})
+	clk := clocktesting.NewFakeClock(time.Now())
+	a, b := replica(t, cs, clk), replica(t, cs, clk, func(o *AuthorityOptions) { o.Secret = "other" })
+	reconcile(t, a)
+	reconcile(t, b)
+	injector, err := NewInjector(InjectorOptions{Client: cs, Name: "berth-webhook", Bundle: a.CABundle})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- injector.Run(ctx) }()
+	if err := injector.Healthy(); !errors.Is(err, ErrNotInjected) {
+		t.Errorf("before: %v", err)
+	}
+	configs := cs.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	want := configuration("one.berth.dev", "two.berth.dev")
+	if _, err := configs.Create(ctx, want, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	bundle := string(a.CABundle())
+	got := awaitConfig(ctx, t, cs, all(bundle))
+	for n := range want.Webhooks {
+		want.Webhooks[n].ClientConfig.CABundle = []byte(bundle)
+	}
+	if diff := cmp.Diff(want.Webhooks, got.Webhooks); diff != "" {
+		t.Errorf("another field was written (-want +got):\n%s", diff)
+	}
+	for name, patch := range map[string]string{
+		"wiped":   `[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]`,
+		"changed": `[{"op":"replace","path":"/webhooks/1/clientConfig/caBundle","value":"eA=="}]`,
+		"new":     `[{"op":"add","path":"/webhooks/0","value":{"name":"zero.berth.dev","clientConfig":{"url":"https://127.0.0.1:1/"},"sideEffects":"None","admissionReviewVersions":["v1"]}}]`,
+	} {
+		if _, err := configs.Patch(ctx, "berth-webhook", types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		awaitConfig(ctx, t, cs, all(bundle))
+	}
+	writes := s.Requests()["patch mutatingwebhookconfigurations"]
+	if err := injector.inject(ctx); err != nil || s.Requests()["patch mutatingwebhookconfigurations"] != writes {
+		t.Errorf("wrote without need: %v", err)
+	}
+	if err := injector.Healthy(); err != nil || !injector.Trusts(a.issuer) || injector.Trusts(b.issuer) {
+		t.Errorf("healthy %v, trusts ours %v, another %v", err, injector.Trusts(a.issuer), injector.Trusts(b.issuer))
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// A patch decided on an older list of webhooks writes nothing.
+func TestPatchTestsNames(t *testing.T) {
+	_, cs := api(t, memkube.Options{})
+	configs := cs.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	if _, err := configs.Create(t.Context(), configuration("b", "a"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	patch, err := bundlePatch(configuration("a", "b"), []byte("bundle"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := configs.Patch(t.Context(), "berth-webhook", types.JSONPatchType, patch, metav1.PatchOptions{}); !isUnprocessable(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func writePair(t *testing.T, dir string) *x509.Certificate {
+	t.Helper()
+	now := time.Now()
+	ca, err := newSigner(now, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, key, err := ca.sign(now, time.Hour, []string{serviceName}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyPEM, err := pki.EncodePrivateKey(key, cmapi.PKCS8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certPEM, err := pki.EncodeX509(leaf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	caPEM, err := pki.EncodeX509(ca.cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"ca.crt": caPEM, "tls.key": keyPEM, "tls.crt": certPEM} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return leaf
+}
+
+func TestFilesReload(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := NewFiles(FilesOptions{Dir: dir}); err == nil {
+		t.Error("no files, no error")
+	}
+	first := writePair(t, dir)
+	changed := make(chan struct{}, 10)
+	f, err := NewFiles(FilesOptions{Dir: dir, OnChange: func() { changed <- struct{}{} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-changed
+	if c, err := f.GetCertificate(nil); err != nil || f.Healthy() != nil || !c.Leaf.Equal(first) {
+		t.Fatalf("first certificate: %v %v", err, f.Healthy())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(ctx) }()
+	before := string(f.CABundle())
+	second := writePair(t, dir)
+	await(ctx, t, changed)
+	if string(f.CABundle()) == before {
+		t.Error("bundle is the old one")
+	}
+	if c, err := f.GetCertificate(nil); err != nil || !c.Leaf.Equal(second) {
+		t.Errorf("second certificate: %v", err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBuild(t *testing.T) {
+	_, cs := api(t, memkube.Options{})
+	f := DefaultFlags()
+	source, injector, err := f.Build(Deps{Client: cs})
+	if _, own := source.(*Authority); err != nil || !own || injector == nil {
+		t.Errorf("%T %v %v", source, injector, err)
+	}
+	f.Source, f.Dir, f.Webhook = MountedFiles, t.TempDir(), ""
+	writePair(t, f.Dir)
+	source, injector, err = f.Build(Deps{Client: cs})
+	if _, files := source.(*Files); err != nil || !files || injector != nil {
+		t.Errorf("%T %v %v", source, injector, err)
+	}
+	f.Source = "magic"
+	if _, _, err := f.Build(Deps{Client: cs}); !errors.Is(err, ErrOptions) {
+		t.Errorf("unknown source: %v", err)
+	}
+}

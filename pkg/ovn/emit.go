@@ -1,0 +1,201 @@
+package ovn
+
+import (
+	"slices"
+
+	"github.com/berth-net/berth/pkg/ovn/nb"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+)
+
+// emit composes a change that has passed its check.
+func (c *composer) emit(ch Change) {
+	for _, r := range ch.Ensure.Routers {
+		c.ensureRouter(r)
+	}
+	for _, s := range ch.Ensure.Switches {
+		c.ensureSwitch(s)
+	}
+	for _, g := range ch.Ensure.Groups {
+		c.ensureGroup(g)
+	}
+	for _, p := range ch.Ensure.RouterPorts {
+		c.ensureRouterPort(p)
+	}
+	for _, p := range ch.Ensure.Ports {
+		c.ensurePort(p)
+	}
+	c.remove(ch)
+}
+
+func (c *composer) ensureSwitch(s nb.LogicalSwitch) {
+	if rows := c.view.switchesNamed(s.Name); len(rows) > 0 {
+		m := mapDifference(colExternalIDs, rows[0].ExternalIDs, s.ExternalIDs, nb.Vendor)
+		m = append(m, mapDifference(colOtherConfig, rows[0].OtherConfig, s.OtherConfig)...)
+		c.emitRows(alter(tableSwitch, rows[0].UUID, nil, m)...)
+		return
+	}
+	c.guards = append(c.guards, noneNamed(tableSwitch, s.Name))
+	c.make(tableSwitch, s.Name, s.ExternalIDs, map[string]any{
+		colName: s.Name, colExternalIDs: s.ExternalIDs, colOtherConfig: s.OtherConfig,
+	})
+}
+
+func (c *composer) ensureRouter(r nb.LogicalRouter) {
+	if rows := c.view.routersNamed(r.Name); len(rows) > 0 {
+		m := mapDifference(colExternalIDs, rows[0].ExternalIDs, r.ExternalIDs, nb.Vendor)
+		m = append(m, mapDifference(colOptions, rows[0].Options, r.Options)...)
+		c.emitRows(alter(tableRouter, rows[0].UUID, nil, m)...)
+		return
+	}
+	c.guards = append(c.guards, noneNamed(tableRouter, r.Name))
+	c.make(tableRouter, r.Name, r.ExternalIDs, map[string]any{
+		colName: r.Name, colExternalIDs: r.ExternalIDs, colOptions: r.Options,
+	})
+}
+
+func (c *composer) ensureGroup(g nb.Group) {
+	if c.made[rowKey{tableGroup, g.Name}] != nil {
+		return
+	}
+	if row, ok := c.view.group(g.Name); ok {
+		m := mapDifference(colExternalIDs, row.ExternalIDs, g.ExternalIDs)
+		c.emitRows(alter(tableGroup, row.UUID, nil, m)...)
+		return
+	}
+	c.make(tableGroup, g.Name, g.ExternalIDs, map[string]any{colName: g.Name, colExternalIDs: g.ExternalIDs})
+}
+
+// ensureRouterPort keeps the MAC of a port that exists: routers and hosts around it have learned it.
+func (c *composer) ensureRouterPort(p nb.RouterPort) {
+	row, ok := c.view.routerPort(p.Row.Name)
+	if ok {
+		set := ovsdb.Row{}
+		if !sameSet(row.Networks, p.Row.Networks) {
+			set[colNetworks] = strSet(p.Row.Networks)
+		}
+		m := mapDifference(colExternalIDs, row.ExternalIDs, p.Row.ExternalIDs, nb.Vendor, nb.KeyRouter)
+		c.emitRows(alter(tableRouterPort, row.UUID, set, m)...)
+		return
+	}
+	named := c.make(tableRouterPort, p.Row.Name, p.Row.ExternalIDs, map[string]any{
+		colName: p.Row.Name, colMAC: p.Row.MAC, colNetworks: p.Row.Networks, colExternalIDs: p.Row.ExternalIDs,
+	})
+	c.refer(tableRouter, c.routerRef(p.Router), []string{named}, nil)
+}
+
+func (c *composer) ensurePort(p nb.Port) {
+	row, ok := c.view.port(p.Row.Name)
+	if ok && row.ExternalIDs[nb.KeySwitch] == p.Switch {
+		c.updatePort(row, p.Row)
+		if p.Groups != nil {
+			c.regroup(row.UUID, p.Groups)
+		}
+		return
+	}
+	if ok {
+		c.dropPort(row)
+	}
+	named := c.make(tablePort, p.Row.Name, p.Row.ExternalIDs, map[string]any{
+		colName: p.Row.Name, colType: p.Row.Type, colAddresses: p.Row.Addresses, colPortSecurity: p.Row.PortSecurity,
+		colExternalIDs: p.Row.ExternalIDs, colOptions: p.Row.Options,
+	})
+	c.refer(tableSwitch, c.switchRef(p.Switch), []string{named}, nil)
+	for _, g := range p.Groups {
+		c.refer(tableGroup, c.groupRef(g), []string{named}, nil)
+	}
+}
+
+func (c *composer) updatePort(have, want nb.LogicalSwitchPort) {
+	set := ovsdb.Row{}
+	if have.Type != want.Type {
+		set[colType] = want.Type
+	}
+	if !sameSet(have.Addresses, want.Addresses) {
+		set[colAddresses] = strSet(want.Addresses)
+	}
+	if !sameSet(have.PortSecurity, want.PortSecurity) {
+		set[colPortSecurity] = strSet(want.PortSecurity)
+	}
+	m := mapDifference(colExternalIDs, have.ExternalIDs, want.ExternalIDs,
+		nb.Vendor, nb.KeySwitch, nb.KeyPod, nb.KeyClaim, nb.KeyPodUID)
+	m = append(m, mapDifference(colOptions, have.Options, want.Options)...)
+	c.emitRows(alter(tablePort, have.UUID, set, m)...)
+}
+
+// regroup makes a port a member of exactly these of the groups that follow a node.
+func (c *composer) regroup(uuid string, want []string) {
+	have := c.members[uuid]
+	for _, g := range have {
+		if !slices.Contains(want, g.Name) {
+			c.refer(tableGroup, g.UUID, nil, []string{uuid})
+		}
+	}
+	for _, name := range want {
+		if slices.ContainsFunc(have, func(g nb.PortGroup) bool { return g.Name == name }) {
+			continue
+		}
+		// A group that was asked for but doesn't follow a node isn't among the members found.
+		if row, ok := c.view.group(name); ok && slices.Contains(row.Ports, uuid) {
+			continue
+		}
+		c.refer(tableGroup, c.groupRef(name), []string{uuid}, nil)
+	}
+}
+
+// dropPort takes a port off its switch, which ends it. The switch that the port names is only where it is expected.
+func (c *composer) dropPort(row nb.LogicalSwitchPort) {
+	if rows := c.view.switchesNamed(row.ExternalIDs[nb.KeySwitch]); len(rows) == 1 {
+		c.refer(tableSwitch, rows[0].UUID, nil, []string{row.UUID})
+	}
+	c.emitRemovals(unrefer(tableSwitch, row.UUID))
+}
+
+func (c *composer) remove(ch Change) {
+	for _, name := range ch.RemovePorts {
+		if row, ok := c.view.port(name); ok {
+			c.dropPort(row)
+		}
+	}
+	for _, name := range ch.RemoveRouterPorts {
+		if row, ok := c.view.routerPort(name); ok {
+			c.emitRemovals(unrefer(tableRouter, row.UUID))
+		}
+	}
+	for _, name := range ch.RemoveGroups {
+		if row, ok := c.view.group(name); ok {
+			c.emitRemovals(deleteRow(tableGroup, row.UUID))
+		}
+	}
+	for _, name := range ch.RemoveSwitches {
+		for _, row := range c.view.switchesNamed(name) {
+			c.emitRemovals(deleteRow(tableSwitch, row.UUID))
+		}
+	}
+	for _, name := range ch.RemoveRouters {
+		for _, row := range c.view.routersNamed(name) {
+			c.emitRemovals(deleteRow(tableRouter, row.UUID))
+		}
+	}
+}
+
+// switchRef, routerRef and groupRef return the UUID of a row that check has found, or what stands for it.
+func (c *composer) switchRef(name string) string {
+	if rows := c.view.switchesNamed(name); len(rows) > 0 {
+		return rows[0].UUID
+	}
+	return c.made[rowKey{tableSwitch, name}].named
+}
+
+func (c *composer) routerRef(name string) string {
+	if rows := c.view.routersNamed(name); len(rows) > 0 {
+		return rows[0].UUID
+	}
+	return c.made[rowKey{tableRouter, name}].named
+}
+
+func (c *composer) groupRef(name string) string {
+	if row, ok := c.view.group(name); ok {
+		return row.UUID
+	}
+	return c.made[rowKey{tableGroup, name}].named
+}

@@ -1,0 +1,139 @@
+package ovn
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/berth-net/berth/pkg/ovn/nb"
+	"github.com/google/go-cmp/cmp"
+)
+
+func addrs(texts ...string) []netip.Addr {
+	var out []netip.Addr
+	for _, t := range texts {
+		out = append(out, netip.MustParseAddr(t))
+	}
+	return out
+}
+
+func podConfig() PodConfig {
+	return PodConfig{ClusterRouter: "ovn-cluster", NodeSwitch: "join", EnableLB: true}
+}
+
+func TestPodRows(t *testing.T) {
+	in := PodInput{
+		Namespace: "shop", Name: "web-0", UID: "u1", Claim: "c1", Config: podConfig(),
+		Node: &NodeInput{Name: "node-1", JoinIPs: addrs("100.64.0.2")},
+		Interfaces: []InterfaceInput{
+			{
+				Subnet:    SubnetInput{Name: "ovn-default", Vpc: "ovn-cluster", GatewayType: "distributed"},
+				Addresses: addrs("fd00::2", "10.16.0.2"), MAC: "0A:58:0A:10:00:02", PortSecurity: true,
+			},
+			{
+				Provider: "net1.shop.ovn", Subnet: SubnetInput{Name: "private", Vpc: "v1"},
+				Addresses: addrs("192.168.0.2"), MAC: "0a:58:c0:a8:00:02",
+			},
+		},
+	}
+	const first = "0a:58:0a:10:00:02 10.16.0.2 fd00::2"
+	ids := func(sw string) map[string]string {
+		return map[string]string{"vendor": "kube-ovn", "ls": sw, "pod": "shop/web-0", "berth-claim": "c1", "berth-pod-uid": "u1"}
+	}
+	want := nb.Rows{
+		Ports: []nb.Port{
+			{Switch: "ovn-default", Groups: []string{"node.node.1", "ovn.default.node.1"}, Row: nb.LogicalSwitchPort{
+				Name: "web-0.shop", Addresses: []string{first}, PortSecurity: []string{first}, ExternalIDs: ids("ovn-default")}},
+			{Switch: "private", Groups: []string{}, Row: nb.LogicalSwitchPort{
+				Name: "web-0.shop.net1.shop.ovn", Addresses: []string{"0a:58:c0:a8:00:02 192.168.0.2"}, ExternalIDs: ids("private")}},
+		},
+		Groups: []nb.Group{
+			{Name: "node.node.1", ExternalIDs: map[string]string{"vendor": "kube-ovn", "node": "node-1", "np": "node/node-1"}},
+			{Name: "ovn.default.node.1", ExternalIDs: map[string]string{
+				"vendor": "kube-ovn", "subnet": "ovn-default", "node": "node-1", "np": "ovn-default/node-1"}},
+		},
+	}
+	if diff := cmp.Diff(want, PodRows(in)); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+	in.Node, in.UID, in.Claim = nil, "", ""
+	for _, p := range PodRows(in).Ports {
+		if p.Groups != nil {
+			t.Errorf("%s: groups %v of a pod without a node", p.Row.Name, p.Groups)
+		}
+		if len(p.Row.ExternalIDs) != 3 {
+			t.Errorf("%s: external_ids %v", p.Row.Name, p.Row.ExternalIDs)
+		}
+	}
+}
+
+func TestB87PodGroups(t *testing.T) {
+	yes, no := true, false
+	overlay := SubnetInput{Name: "s", Vpc: "ovn-cluster", GatewayType: "distributed"}
+	with := func(f func(*SubnetInput)) SubnetInput { s := overlay; f(&s); return s }
+	underlay := func(f func(*SubnetInput)) SubnetInput {
+		return with(func(s *SubnetInput) { s.Vlan = "v"; f(s) })
+	}
+	cases := map[string]struct {
+		subnet   SubnetInput
+		addrs    []netip.Addr
+		join     []netip.Addr
+		external bool
+		north    bool
+		config   func(*PodConfig)
+		want     []string
+	}{
+		"b1, b3: overlay":                 {subnet: overlay, want: []string{"node.n1", "s.n1"}},
+		"b3: VPC by default":              {subnet: with(func(s *SubnetInput) { s.Vpc = "" }), want: []string{"node.n1", "s.n1"}},
+		"b3: gateway type by default":     {subnet: with(func(s *SubnetInput) { s.GatewayType = "" }), want: []string{"node.n1", "s.n1"}},
+		"b3: centralized":                 {subnet: with(func(s *SubnetInput) { s.GatewayType = "centralized" }), want: []string{"node.n1"}},
+		"b3: node without join addresses": {subnet: overlay, join: []netip.Addr{}, want: []string{"node.n1"}},
+		"b3: families differ":             {subnet: overlay, join: addrs("fd00:64::2"), want: []string{"node.n1"}},
+		"b3: one family in common":        {subnet: overlay, addrs: addrs("10.0.0.2", "fd00::2"), join: addrs("fd00:64::2"), want: []string{"node.n1", "s.n1"}},
+		"b2: external address":            {subnet: overlay, external: true, config: func(c *PodConfig) { c.EnableEIPSNAT = true }, want: []string{"node.n1"}},
+		"b2: external addresses off":      {subnet: overlay, external: true, want: []string{"node.n1", "s.n1"}},
+		"b4: north gateway":               {subnet: overlay, north: true, want: []string{"node.n1"}},
+		"b: no address":                   {subnet: overlay, addrs: []netip.Addr{}, want: []string{}},
+		"b: another VPC":                  {subnet: with(func(s *SubnetInput) { s.Vpc = "v1" }), want: []string{}},
+		"b: underlay":                     {subnet: underlay(func(*SubnetInput) {}), want: []string{}},
+		"b: logical gateway":              {subnet: underlay(func(s *SubnetInput) { s.LogicalGateway = true }), want: []string{"node.n1", "s.n1"}},
+		"a: U2O without load balancers":   {subnet: underlay(func(s *SubnetInput) { s.U2OInterconnection = true }), want: []string{"s.n1"}},
+		"a: U2O, load balancers refused":  {subnet: underlay(func(s *SubnetInput) { s.U2OInterconnection, s.EnableLB = true, &no }), want: []string{"s.n1"}},
+		"a: U2O with load balancers":      {subnet: underlay(func(s *SubnetInput) { s.U2OInterconnection, s.EnableLB = true, &yes }), want: []string{}},
+		"a: U2O, load balancers off": {subnet: underlay(func(s *SubnetInput) { s.U2OInterconnection, s.EnableLB = true, &yes }),
+			config: func(c *PodConfig) { c.EnableLB = false }, want: []string{"s.n1"}},
+		"a: U2O in another VPC": {subnet: underlay(func(s *SubnetInput) { s.U2OInterconnection, s.Vpc = true, "v1" }), want: []string{}},
+		"join switch":           {subnet: with(func(s *SubnetInput) { s.Name = "join" }), want: []string{}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			in := PodInput{Namespace: "d", Name: "p", Config: podConfig(), Node: &NodeInput{Name: "n1", JoinIPs: tc.join}}
+			if tc.join == nil {
+				in.Node.JoinIPs = addrs("100.64.0.2")
+			}
+			if tc.addrs == nil {
+				tc.addrs = addrs("10.0.0.2")
+			}
+			if tc.config != nil {
+				tc.config(&in.Config)
+			}
+			in.Interfaces = []InterfaceInput{{Subnet: tc.subnet, Addresses: tc.addrs, MAC: "0a:58:0a:00:00:02",
+				ExternalIP: tc.external, NorthGateway: tc.north}}
+			rows := PodRows(in)
+			if diff := cmp.Diff(tc.want, rows.Ports[0].Groups); diff != "" {
+				t.Errorf("groups (-want +got):\n%s", diff)
+			}
+			if len(rows.Groups) != len(tc.want) {
+				t.Errorf("group rows %v", rows.Groups)
+			}
+		})
+	}
+}
+
+func TestPortName(t *testing.T) {
+	cases := map[string]string{"": "p.ns", "ovn": "p.ns", "n.ns.ovn": "p.ns.n.ns.ovn", "n.ns.ovn.net2": "p.ns.n.ns.ovn.net2"}
+	for provider, want := range cases {
+		if got := PortName("p", "ns", provider); got != want {
+			t.Errorf("PortName(%q) = %q, want %q", provider, got, want)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package ovn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	defaultMaxBatch = 64
+	defaultMaxDelay = 5 * time.Millisecond
+)
+
+// WriterOptions tune a Writer.
+type WriterOptions struct {
+	// Epoch is what RaiseEpoch returned. Under any other epoch nothing is written.
+	Epoch int64
+	// MaxBatch bounds the changes in one transaction; 64 when zero.
+	MaxBatch int
+	// MaxDelay bounds how long a change waits for company; 5 ms when zero.
+	MaxDelay time.Duration
+}
+
+// store is where a Writer writes.
+type store interface {
+	// await waits until the database can be relied on.
+	await(ctx context.Context) (snapshot, error)
+	// changed returns a channel that is closed at the next change of what a snapshot shows.
+	changed() <-chan struct{}
+	meter() *metrics
+}
+
+// Writer composes the changes of all its callers into few transactions.
+type Writer struct {
+	store        store
+	opts         WriterOptions
+	metrics      *metrics
+	transactions atomic.Int64
+	wake         chan struct{}
+
+	mu      sync.Mutex
+	queue   []*request
+	started bool
+	stopped bool
+}
+
+// request is one caller waiting.
+type request struct {
+	change  Change
+	ctx     context.Context
+	since   time.Time
+	refused int
+	done    chan error
+}
+
+func (r *request) finish(err error) { r.done <- err }
+
+// NewWriter returns a Writer that writes through a client under an epoch. Run makes it work.
+func NewWriter(c *Client, opts WriterOptions) *Writer { return newWriter(c, opts) }
+
+func newWriter(s store, opts WriterOptions) *Writer {
+	if opts.MaxBatch <= 0 {
+		opts.MaxBatch = defaultMaxBatch
+	}
+	if opts.MaxDelay <= 0 {
+		opts.MaxDelay = defaultMaxDelay
+	}
+	s.meter().epoch.Set(float64(opts.Epoch))
+	return &Writer{store: s, opts: opts, metrics: s.meter(), wake: make(chan struct{}, 1)}
+}
+
+// Apply blocks until the change holds in the database and the client's reads show it. A change that holds already
+// costs no transaction. When ctx ends first, the change may or may not have been written.
+func (w *Writer) Apply(ctx context.Context, ch Change) error {
+	r := &request{change: ch, ctx: ctx, since: time.Now(), done: make(chan error, 1)}
+	w.mu.Lock()
+	if w.stopped {
+		w.mu.Unlock()
+		return applyError(ch, ErrStopped)
+	}
+	w.queue = append(w.queue, r)
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+	select {
+	case err := <-r.done:
+		return applyError(ch, err)
+	case <-ctx.Done():
+		return applyError(ch, ctx.Err())
+	}
+}
+
+func applyError(ch Change, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("northbound rows of %q: %w", ch.Key, err)
+}
+
+// Transactions returns how many transactions were sent.
+func (w *Writer) Transactions() int64 { return w.transactions.Load() }
+
+// Run writes until ctx is done. It may be called once. Callers that still wait then get ErrStopped.
+func (w *Writer) Run(ctx context.Context) error {
+	w.mu.Lock()
+	again := w.started
+	w.started = true
+	w.mu.Unlock()
+	if again {
+		return errors.New("northbound writer: Run was called twice")
+	}
+	for {
+		batch := w.collect(ctx)
+		if batch == nil {
+			w.stop()
+			return nil
+		}
+		for len(batch) > 0 {
+			batch = w.commit(ctx, batch)
+		}
+	}
+}
+
+func (w *Writer) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped = true
+	for _, r := range w.queue {
+		r.finish(ErrStopped)
+	}
+	w.queue = nil
+}
+
+// collect waits for a batch: a full one, or what has come within the delay of the first. It returns nil when ctx is
+// done.
+func (w *Writer) collect(ctx context.Context) []*request {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		batch, wait := w.take()
+		if len(batch) > 0 {
+			return batch
+		}
+		var ripe <-chan time.Time
+		if wait > 0 {
+			timer.Reset(wait)
+			ripe = timer.C
+		}
+		select {
+		case <-ctx.Done():
+		case <-w.wake:
+		case <-ripe:
+		}
+	}
+	return nil
+}
+
+// take returns a batch that is due, or after what time the one that is waiting will be.
+func (w *Writer) take() ([]*request, time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.queue) == 0 {
+		return nil, 0
+	}
+	if wait := w.opts.MaxDelay - time.Since(w.queue[0].since); wait > 0 && len(w.queue) < w.opts.MaxBatch {
+		return nil, wait
+	}
+	n := min(len(w.queue), w.opts.MaxBatch)
+	batch := w.queue[:n:n]
+	w.queue = w.queue[n:]
+	return batch, 0
+}

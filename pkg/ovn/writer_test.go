@@ -1,0 +1,231 @@
+package ovn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// applyAt applies pods at given times and returns the sizes of the transactions and when each pod was done.
+func applyAt(t *testing.T, s *fakeStore, opts WriterOptions, at ...time.Duration) (sizes []int, done []time.Duration) {
+	t.Helper()
+	w := newWriter(s, opts)
+	runWriter(t, w)
+	start := time.Now()
+	done = make([]time.Duration, len(at))
+	for i, d := range at {
+		go func() {
+			time.Sleep(d)
+			if err := w.Apply(t.Context(), podChange(fmt.Sprintf("p%d", i), "s1")); err != nil {
+				t.Error(err)
+			}
+			done[i] = time.Since(start)
+		}()
+	}
+	time.Sleep(time.Hour)
+	synctest.Wait()
+	for _, names := range s.sent {
+		sizes = append(sizes, len(names))
+	}
+	return sizes, done
+}
+
+func TestBatching(t *testing.T) {
+	const ms = time.Millisecond
+	cases := map[string]struct {
+		latency time.Duration
+		opts    WriterOptions
+		at      []time.Duration
+		sizes   []int
+		done    []time.Duration
+	}{
+		"one waits for company":          {at: []time.Duration{0}, sizes: []int{1}, done: []time.Duration{5 * ms}},
+		"company comes":                  {at: []time.Duration{0, 4 * ms}, sizes: []int{2}, done: []time.Duration{5 * ms, 5 * ms}},
+		"company comes too late":         {at: []time.Duration{0, 6 * ms}, sizes: []int{1, 1}, done: []time.Duration{5 * ms, 11 * ms}},
+		"a full batch doesn't wait":      {opts: WriterOptions{MaxBatch: 2}, at: []time.Duration{0, 1 * ms}, sizes: []int{2}, done: []time.Duration{1 * ms, 1 * ms}},
+		"what comes in flight is next":   {latency: 50 * ms, at: []time.Duration{0, 10 * ms, 20 * ms, 30 * ms}, sizes: []int{1, 3}, done: []time.Duration{55 * ms, 105 * ms, 105 * ms, 105 * ms}},
+		"delay of the operator's choice": {opts: WriterOptions{MaxDelay: time.Second}, at: []time.Duration{0, 900 * ms}, sizes: []int{2}, done: []time.Duration{time.Second, time.Second}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFakeStore(t)
+				s.latency = tc.latency
+				sizes, done := applyAt(t, s, tc.opts, tc.at...)
+				if diff := cmp.Diff(tc.sizes, sizes); diff != "" {
+					t.Errorf("sizes of transactions (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(tc.done, done); diff != "" {
+					t.Errorf("done at (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// applyAll applies pods p0 to p<n-1> at once and returns their errors.
+func applyAll(t *testing.T, w *Writer, n int) []error {
+	t.Helper()
+	errs := make([]error, n)
+	for i := range n {
+		go func() { errs[i] = w.Apply(t.Context(), podChange(fmt.Sprintf("p%d", i), "s1")) }()
+	}
+	time.Sleep(time.Hour)
+	synctest.Wait()
+	return errs
+}
+
+func TestRefusalHitsTheGuiltyAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeStore(t)
+		s.refuse = func(names []string) error {
+			if slices.Contains(names, "p5.default") {
+				return &TransactionError{Code: "constraint violation", index: -1}
+			}
+			return nil
+		}
+		w := newWriter(s, WriterOptions{})
+		runWriter(t, w)
+		for i, err := range applyAll(t, w, 64) {
+			var refused *TransactionError
+			if got := errors.As(err, &refused); got != (i == 5) {
+				t.Errorf("p%d: %v", i, err)
+			}
+		}
+		if got := w.Transactions(); got > 20 {
+			t.Errorf("%d transactions to find one of 64", got)
+		}
+	})
+}
+
+func TestStaleMirrorIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeStore(t)
+		first := true
+		s.refuse = func([]string) error {
+			if !first {
+				return nil
+			}
+			first = false
+			// Somebody else has made the port; the mirror shows it a moment later.
+			go func() {
+				time.Sleep(20 * time.Millisecond)
+				s.changes.notify()
+			}()
+			return &TransactionError{Code: "constraint violation", index: -1}
+		}
+		w := newWriter(s, WriterOptions{})
+		runWriter(t, w)
+		if err := applyAll(t, w, 1)[0]; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestUnknownOutcomeIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeStore(t)
+		lost := 0
+		s.refuse = func([]string) error {
+			if lost++; lost <= 3 {
+				return fmt.Errorf("%w: connection lost", errUnknown)
+			}
+			return nil
+		}
+		w := newWriter(s, WriterOptions{})
+		runWriter(t, w)
+		for i, err := range applyAll(t, w, 10) {
+			if err != nil {
+				t.Errorf("p%d: %v", i, err)
+			}
+		}
+		if got := w.Transactions(); got != 4 {
+			t.Errorf("%d transactions, want 4", got)
+		}
+	})
+}
+
+func TestCallerThatLeavesIsLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeStore(t)
+		w := newWriter(s, WriterOptions{MaxDelay: time.Minute})
+		runWriter(t, w)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := w.Apply(ctx, podChange("gone", "s1")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want a deadline", err)
+		}
+		applyAll(t, w, 1)
+		if diff := cmp.Diff([][]string{{"p0.default"}}, s.sent); diff != "" {
+			t.Errorf("transactions (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestRunAnswersThoseThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeStore(t)
+		s.latency = time.Hour
+		w := newWriter(s, WriterOptions{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		errs := make(chan error, 2)
+		for i := range 2 {
+			go func() {
+				time.Sleep(time.Duration(i) * time.Second)
+				errs <- w.Apply(t.Context(), podChange(fmt.Sprintf("p%d", i), "s1"))
+			}()
+		}
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		for range 2 {
+			if err := <-errs; !errors.Is(err, ErrStopped) {
+				t.Errorf("%v, want ErrStopped", err)
+			}
+		}
+	})
+}
+
+func TestMetrics(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	m, err := newMetrics(registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeStore(t)
+		s.metrics = m
+		s.refuse = func(names []string) error {
+			if slices.Contains(names, "p1.default") {
+				return &TransactionError{Code: "constraint violation", index: -1}
+			}
+			return nil
+		}
+		w := newWriter(s, WriterOptions{Epoch: 7})
+		runWriter(t, w)
+		applyAll(t, w, 2)
+	})
+	for result, want := range map[string]float64{resultCommitted: 1, resultRefused: 2, resultFenced: 0} {
+		if got := testutil.ToFloat64(m.transactions.WithLabelValues(result)); got != want {
+			t.Errorf("%v transactions %s, want %v", got, result, want)
+		}
+	}
+	if got := testutil.ToFloat64(m.epoch); got != 7 {
+		t.Errorf("epoch %v, want 7", got)
+	}
+	if got := testutil.ToFloat64(m.operations); got != 3 {
+		t.Errorf("%v operations, want 3: fence, insert, reference", got)
+	}
+	if _, err := newMetrics(registry); err == nil {
+		t.Error("the same metrics registered twice")
+	}
+}
