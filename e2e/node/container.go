@@ -68,6 +68,8 @@ type container struct {
 	spec   *corev1.Container
 	binary string
 	dir    string
+	netns  string
+	status corev1.PodStatus // the pod's addresses, for the environment
 	done   chan struct{}
 
 	mu     sync.Mutex
@@ -87,7 +89,8 @@ func (a *Agent) startContainers(agent, living context.Context, p *podActor) []*c
 		spec := &pod.Spec.Containers[n]
 		if binary := a.cfg.Run[spec.Image]; binary != "" {
 			list = append(list, &container{
-				pod: p, spec: spec, binary: binary, dir: filepath.Join(a.runDir(), string(p.uid)), done: make(chan struct{}),
+				pod: p, spec: spec, binary: binary, dir: filepath.Join(a.runDir(), string(p.uid)), netns: p.sandbox.Netns,
+				status: Status(pod, p.facts(), time.Now()), done: make(chan struct{}),
 			})
 		}
 	}
@@ -132,7 +135,7 @@ func (c *container) supervise(agent, living context.Context) {
 		if errors.Is(err, context.Canceled) {
 			return
 		}
-		if err != nil {
+		if err != nil && !isClosed(c.pod.stopping) {
 			c.pod.log.Error("container ended", "container", c.spec.Name, "error", err)
 		}
 		c.ran(code, err)
@@ -242,15 +245,14 @@ func (c *container) running(r Record) {
 // start starts the program in the pod's network and records it.
 func (c *container) start() (*exec.Cmd, error) {
 	a, pod := c.pod.agent, c.pod.latest().DeepCopy()
-	status := Status(pod, c.pod.facts(), time.Now())
-	pod.Status = status
+	pod.Status = c.status
 	env, err := Env(pod, c.spec)
 	if err != nil {
 		return nil, err
 	}
 	words := append([]string{c.binary}, Args(c.spec, env)...)
-	if netns := c.pod.sandbox.Netns; netns != "" {
-		words = append([]string{"nsenter", "--net=/run/netns/" + netns}, words...)
+	if c.netns != "" {
+		words = append([]string{"nsenter", "--net=/run/netns/" + c.netns}, words...)
 	}
 	log, err := os.OpenFile(filepath.Join(a.cfg.LogDir, pod.Name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

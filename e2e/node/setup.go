@@ -158,6 +158,8 @@ func (p *podActor) report(ctx context.Context) {
 			return true, nil
 		case apierrors.IsInvalid(err):
 			return true, err
+		case ctx.Err() != nil:
+			return false, ctx.Err()
 		}
 		p.log.Warn("can't write the pod's status, trying again", "error", err)
 		return false, nil
@@ -224,6 +226,9 @@ func (p *podActor) deleteObject(ctx context.Context) {
 		})
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return true, nil
+		}
+		if ctx.Err() != nil {
+			return false, ctx.Err()
 		}
 		p.log.Warn("can't delete the pod, trying again", "error", err)
 		return false, nil

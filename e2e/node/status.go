@@ -71,6 +71,7 @@ func Status(pod *corev1.Pod, f Facts, now time.Time) corev1.PodStatus {
 	case !ready:
 		reason = "ContainersNotReady"
 	}
+	condition(&s, corev1.PodScheduled, true, "", now)
 	condition(&s, corev1.PodReadyToStartContainers, f.Ended == nil, "", now)
 	condition(&s, corev1.PodInitialized, true, "", now)
 	condition(&s, corev1.ContainersReady, ready, reason, now)

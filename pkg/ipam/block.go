@@ -1,0 +1,111 @@
+package ipam
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// FormatVersion is the version of blocks that this program writes.
+const FormatVersion = 1
+
+// Block holds the leases of 64 consecutive addresses of one subnet, or one bucket of MACs of an L2 domain. A block
+// that is in the ledger's cache is never changed: writers work on a clone.
+type Block struct {
+	Name string
+	// Subnet is the subnet's name, or the L2 domain's for a bucket of MACs.
+	Subnet, SubnetUID string
+	// First address; the zero value for a bucket of MACs.
+	First   netip.Addr
+	Version int
+	// Revision counts the changes of leases.
+	Revision int64
+	// Leases sorted by address (by MAC in a bucket).
+	Leases []*Lease
+	// Freed sorted by address, only of addresses that are free.
+	Freed []Freed
+	// ResourceVersion and UID of the stored object; empty when it is not stored.
+	ResourceVersion, UID string
+	// Unknown holds fields of a newer version.
+	Unknown map[string]json.RawMessage
+}
+
+// MACs tells that the block is a bucket of MACs.
+func (b *Block) MACs() bool { return !b.First.IsValid() }
+
+func (b *Block) clone() *Block {
+	c := *b
+	c.Leases = slices.Clone(b.Leases)
+	c.Freed = slices.Clone(b.Freed)
+	return &c
+}
+
+func (b *Block) search(a netip.Addr, m MAC) (int, bool) {
+	if b.MACs() {
+		return slices.BinarySearchFunc(b.Leases, m, func(l *Lease, m MAC) int { return strings.Compare(string(l.MAC[:]), string(m[:])) })
+	}
+	return slices.BinarySearchFunc(b.Leases, a, func(l *Lease, a netip.Addr) int { return l.Address.Compare(a) })
+}
+
+// find gives the lease of an address (of a MAC in a bucket), or nil.
+func (b *Block) find(a netip.Addr, m MAC) *Lease {
+	if i, ok := b.search(a, m); ok {
+		return b.Leases[i]
+	}
+	return nil
+}
+
+// put stores l, which gets the block's next revision as its generation, and returns it.
+func (b *Block) put(l Lease) *Lease {
+	b.Revision++
+	l.Generation = b.Revision
+	i, ok := b.search(l.Address, l.MAC)
+	if ok {
+		b.Leases[i] = &l
+	} else {
+		b.Leases = slices.Insert(b.Leases, i, &l)
+		b.Freed = slices.DeleteFunc(b.Freed, func(f Freed) bool { return f.Address == l.Address })
+	}
+	return &l
+}
+
+// drop removes the lease. at is remembered as the moment of freeing; 0 means that nobody ever used it, and it is as
+// fresh as before.
+func (b *Block) drop(l *Lease, at int64) {
+	i, ok := b.search(l.Address, l.MAC)
+	if !ok {
+		return
+	}
+	b.Revision++
+	b.Leases = slices.Delete(b.Leases, i, i+1)
+	if at == 0 || b.MACs() {
+		return
+	}
+	f := Freed{Address: l.Address, At: at}
+	if l.Owner.Sticky() {
+		f.Owner = l.Owner
+	}
+	j, _ := slices.BinarySearchFunc(b.Freed, f, func(x, y Freed) int { return x.Address.Compare(y.Address) })
+	b.Freed = slices.Insert(b.Freed, j, f)
+}
+
+// at gives the lease that r names, or a *StaleError.
+func (b *Block) at(r Ref) (*Lease, error) {
+	l := b.find(r.Address, r.MAC)
+	if l == nil || l.Claim != r.Claim || l.Generation != r.Generation {
+		return nil, &StaleError{Ref: r, Now: l}
+	}
+	return l, nil
+}
+
+// used has a bit for each leased address, rested one for each that is free and was used before.
+func (b *Block) used() (used, rested uint64) {
+	for _, l := range b.Leases {
+		used |= 1 << offsetIn(l.Address)
+	}
+	for _, f := range b.Freed {
+		rested |= 1 << offsetIn(f.Address)
+	}
+	return used, rested
+}

@@ -1,0 +1,290 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// op is one change of one block. Its committer applies it together with whatever else arrived while the block's last
+// write was in flight.
+type op struct {
+	ctx context.Context
+	// apply changes the draft and returns the lease that it made or kept. It may be called several times, on ever
+	// newer drafts. An error leaves the draft as it was.
+	apply func(draft *Block) (*Lease, error)
+	// landed tells, after a write whose outcome is unknown, that its effect is in b.
+	landed func(b *Block, made *Lease) bool
+	// undo gives back what apply made, for a caller who has left; nil when there is nothing to give back.
+	undo func(made *Lease)
+
+	// frees tells that the op gives a lease back: that it is gone already is as good.
+	frees bool
+
+	lease *Lease
+	err   error
+	left  bool // the caller has given up; guarded by Ledger.mu
+	done  chan struct{}
+}
+
+// submit queues o for e's block and waits for the answer, or until ctx ends: then what o makes is given back.
+func (l *Ledger) submit(e *entry, o *op) (*Lease, error) {
+	o.done = make(chan struct{})
+	l.mu.Lock()
+	if l.known[e.name] != e { // forgotten in between
+		e2 := l.entryOf(e.template)
+		e = e2
+	}
+	e.queue = append(e.queue, o)
+	if !e.running {
+		e.running = true
+		go l.commit(e)
+	}
+	l.mu.Unlock()
+	select {
+	case <-o.done:
+		return o.lease, o.err
+	case <-o.ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-o.done: // answered at the same moment
+		return o.lease, o.err
+	default:
+		o.left = true
+		return nil, context.Cause(o.ctx)
+	}
+}
+
+// commit writes what is queued for e until nothing is.
+func (l *Ledger) commit(e *entry) {
+	for {
+		l.mu.Lock()
+		batch := e.queue
+		e.queue = nil
+		if len(batch) == 0 {
+			e.running = false
+			if e.block == nil {
+				l.install(e, nil)
+			}
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+		l.write(e, batch)
+	}
+}
+
+// write applies ops to e's block and stores it, until each of them is answered.
+func (l *Ledger) write(e *entry, ops []*op) {
+	ctx := context.WithoutCancel(ops[0].ctx)
+	live := false
+	for len(ops) > 0 {
+		l.mu.Lock()
+		base, template := e.block, e.template
+		l.mu.Unlock()
+		draft := draftOf(base, template)
+		todo, doubted := l.applyAll(draft, ops, live)
+		if len(doubted) > 0 { // a cache may say yes; only a live read says no
+			if err := l.reload(ctx, e); err != nil {
+				l.answer(ops, err)
+				return
+			}
+			live = true
+			continue
+		}
+		ops = todo
+		if len(ops) == 0 {
+			return
+		}
+		if base == nil && draft.Revision == 0 || base != nil && draft.Revision == base.Revision {
+			l.answer(ops, nil)
+			return
+		}
+		stored, err := l.store(ctx, draft)
+		switch {
+		case err == nil:
+			l.committed(e, stored, ops)
+			return
+		case errors.Is(err, ErrConflict):
+			l.conflicted(e)
+			err = l.reload(ctx, e)
+			live = true
+			if err != nil {
+				l.answer(ops, err)
+				return
+			}
+		case errors.Is(err, ErrRefused):
+			if len(ops) > 1 { // one that can't be written never fails its neighbours
+				l.write(e, ops[:len(ops)/2])
+				l.write(e, ops[len(ops)/2:])
+				return
+			}
+			l.answer(ops, err)
+			return
+		default:
+			if ops = l.resolve(ctx, e, ops, err); len(ops) == 0 {
+				return
+			}
+			live = true
+		}
+	}
+}
+
+func draftOf(base *Block, template Block) *Block {
+	if base == nil {
+		template.Version = FormatVersion
+		return &template
+	}
+	return base.clone()
+}
+
+// applyAll applies ops to the draft. It answers those that failed on a live draft or are not worth a read; doubted
+// are those whose failure a live read may turn, todo those that wait for the write.
+func (l *Ledger) applyAll(draft *Block, ops []*op, live bool) (todo, doubted []*op) {
+	for _, o := range ops {
+		if l.gone(o) {
+			continue
+		}
+		if draft.Version > FormatVersion {
+			o.lease, o.err = nil, &FormatError{Block: draft.Name, Version: draft.Version}
+		} else {
+			o.lease, o.err = o.apply(draft)
+		}
+		switch {
+		case o.err == nil:
+			todo = append(todo, o)
+		case !live && !errors.Is(o.err, errFull):
+			doubted = append(doubted, o)
+		default:
+			l.answer([]*op{o}, o.err)
+		}
+	}
+	if len(doubted) > 0 {
+		// Everything that is not answered is applied again to what the read shows.
+		return nil, doubted
+	}
+	return todo, nil
+}
+
+// gone tells that o was answered already or that its caller left before anything was written.
+func (l *Ledger) gone(o *op) bool {
+	select {
+	case <-o.done:
+		return true
+	default:
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if o.left && !o.frees {
+		close(o.done)
+		return true
+	}
+	return false
+}
+
+func (l *Ledger) store(ctx context.Context, draft *Block) (*Block, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
+	defer cancel()
+	return l.Store.Write(ctx, draft)
+}
+
+// reload reads e's block live into the cache.
+func (l *Ledger) reload(ctx context.Context, e *entry) error {
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
+	defer cancel()
+	b, err := l.Store.Get(ctx, e.name)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("reading block %s: %w", e.name, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b == nil || err != nil {
+		l.install(e, nil)
+	} else if e.block == nil || newer(b.ResourceVersion, e.block.ResourceVersion) {
+		l.install(e, b)
+	}
+	return nil
+}
+
+// resolve settles a write of unknown outcome by reading. It answers the ops that have landed, or all when nothing
+// can be read, and returns those that must be tried again. A late commit of the lost write then conflicts with ours,
+// or ours with it.
+func (l *Ledger) resolve(ctx context.Context, e *entry, ops []*op, cause error) []*op {
+	var err error
+	for i := range 5 {
+		if err = l.reload(ctx, e); err == nil {
+			break
+		}
+		<-l.Clock.After(50 * time.Millisecond << i)
+	}
+	if err != nil {
+		l.answer(ops, fmt.Errorf("outcome of a write is unknown: %w", errors.Join(cause, err)))
+		return nil
+	}
+	l.mu.Lock()
+	b := e.block
+	l.mu.Unlock()
+	var again, landed []*op
+	for _, o := range ops {
+		if b != nil && o.landed(b, o.lease) || b == nil && o.frees {
+			landed = append(landed, o)
+		} else {
+			again = append(again, o)
+		}
+	}
+	l.answer(landed, nil)
+	return again
+}
+
+func (l *Ledger) committed(e *entry, stored *Block, ops []*op) {
+	l.mu.Lock()
+	l.stats.Writes++
+	l.stats.Operations += int64(len(ops))
+	if e.block == nil || newer(stored.ResourceVersion, e.block.ResourceVersion) {
+		l.install(e, stored)
+	}
+	l.mu.Unlock()
+	if l.Metrics != nil {
+		l.Metrics.Committed(len(ops))
+	}
+	l.answer(ops, nil)
+}
+
+func (l *Ledger) conflicted(e *entry) {
+	l.mu.Lock()
+	l.stats.Conflicts++
+	if e.cell != nil {
+		e.cell.mine = false
+		e.cell.fix()
+	}
+	l.mu.Unlock()
+	if l.Metrics != nil {
+		l.Metrics.Conflicted()
+	}
+}
+
+// answer tells the callers. What was made for one who has left is given back by the next write.
+func (l *Ledger) answer(ops []*op, err error) {
+	for _, o := range ops {
+		if err != nil {
+			o.lease, o.err = nil, err
+		}
+		l.mu.Lock()
+		select {
+		case <-o.done:
+			l.mu.Unlock()
+			continue
+		default:
+		}
+		left := o.left
+		made := o.lease
+		close(o.done)
+		l.mu.Unlock()
+		if left && err == nil && made != nil && o.undo != nil {
+			o.undo(made)
+		}
+	}
+}

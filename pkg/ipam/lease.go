@@ -1,0 +1,132 @@
+package ipam
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+)
+
+// Lease records that an address belongs to an owner. Leases are immutable: a change makes another.
+type Lease struct {
+	// Address; the zero value in a lease of a MAC alone.
+	Address netip.Addr
+	// MAC of the interface.
+	MAC MAC
+	// Claim of the pod's set of leases.
+	Claim Claim
+	// Generation is raised by every take, bind and reuse.
+	Generation int64
+	// Owner who may come back to it.
+	Owner Owner
+	// Provider is the pod's network that the lease is for: the prefix of its annotations.
+	Provider string
+	// Requested tells that the address, or the MAC, was asked for.
+	Requested bool
+	// PodUID is the UID of the pod that it is bound to; empty: pending.
+	PodUID string
+	// PodName is that pod's name, for people.
+	PodName string
+	// Unknown holds fields of a newer version.
+	Unknown map[string]json.RawMessage
+}
+
+// holder says who has the lease, for people.
+func (l Lease) holder() string {
+	switch {
+	case l.Owner.Sticky():
+		return fmt.Sprintf("%s %s/%s", l.Owner.Kind, l.Owner.Namespace, l.Owner.Name)
+	case l.PodName != "":
+		return fmt.Sprintf("pod %s/%s", l.Owner.Namespace, l.PodName)
+	}
+	return fmt.Sprintf("a pod of namespace %s that is being created", l.Owner.Namespace)
+}
+
+// Held is a lease and the block that it stands in.
+type Held struct {
+	// Block is the block's name; Subnet the subnet's (the L2 domain's, for a MAC).
+	Block, Subnet string
+	Lease
+}
+
+// Ref names the lease as it was seen: a bind or free that was decided on it is void when it has changed since.
+func (h Held) Ref() Ref {
+	return Ref{Block: h.Block, Address: h.Address, MAC: h.MAC, Claim: h.Claim, Generation: h.Generation}
+}
+
+// Ref names one lease at one generation. MAC counts only where Address is the zero value.
+type Ref struct {
+	Block      string
+	Address    netip.Addr
+	MAC        MAC
+	Claim      Claim
+	Generation int64
+}
+
+// String is the address, or the MAC.
+func (r Ref) String() string {
+	if r.Address.IsValid() {
+		return r.Address.String()
+	}
+	return "MAC " + r.MAC.String()
+}
+
+// Freed remembers the last use of a free address. At is Unix time in seconds; it orders reuse and nothing else.
+type Freed struct {
+	Address netip.Addr
+	At      int64
+	Owner   Owner
+	Unknown map[string]json.RawMessage
+}
+
+// Request asks for the leases of one pod.
+type Request struct {
+	// Claim under which leases are taken, unless the owner or the pod has one already.
+	Claim Claim
+	// Existing tells that Claim may hold leases (reinvocation, late allocation): those are kept, and only what is new
+	// is added.
+	Existing bool
+	// Owner of the leases.
+	Owner Owner
+	// Interfaces of the pod.
+	Interfaces []InterfaceRequest
+}
+
+// InterfaceRequest asks for one interface.
+type InterfaceRequest struct {
+	// Provider is the pod's network.
+	Provider string
+	// Candidates are the subnets to take from, in order: the first that can serve does.
+	Candidates []*Subnet
+	// Families wanted; empty means all that the subnet has.
+	Families []Family
+	// Addresses that are asked for, at most one per family. A family without one gets an address unasked.
+	Addresses []netip.Addr
+	// MAC that is asked for.
+	MAC MAC
+}
+
+// Allocation is what Take gave.
+type Allocation struct {
+	// Claim that the leases are held under: the request's, or that of leases which the owner had.
+	Claim Claim
+	// Interfaces in the order of the request.
+	Interfaces []Assignment
+}
+
+// Assignment is what one interface got.
+type Assignment struct {
+	Provider string
+	Subnet   *Subnet
+	// Leases of addresses, IPv4 first.
+	Leases []Held
+	MAC    MAC
+}
+
+// Addresses of the assignment, IPv4 first.
+func (a Assignment) Addresses() []netip.Addr {
+	as := make([]netip.Addr, len(a.Leases))
+	for i, l := range a.Leases {
+		as[i] = l.Address
+	}
+	return as
+}

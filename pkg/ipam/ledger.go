@@ -1,0 +1,388 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/big"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Options of a Ledger. All fields are needed unless said otherwise.
+type Options struct {
+	Store Store
+	// Replica names this process among those that write the same blocks, so that they spread out.
+	Replica string
+	// Clock stamps freed addresses and paces retries.
+	Clock clock.Clock
+	// Random is a cryptographically strong source of claims.
+	Random io.Reader
+	// Rest is how long a freed address rests while others are free. Zero means 60 s.
+	Rest time.Duration
+	// Timeout bounds one call of the Store. Zero means 10 s.
+	Timeout time.Duration
+	// Metrics may be nil.
+	Metrics Metrics
+}
+
+// Metrics receives what a ledger counts.
+type Metrics interface {
+	// Committed tells of one write that stored ops operations.
+	Committed(ops int)
+	// Conflicted tells of a write that met a change by somebody else.
+	Conflicted()
+}
+
+// Stats counts what a ledger has written since it was made.
+type Stats struct{ Writes, Operations, Conflicts int64 }
+
+// Ledger is the set of all blocks: a cache of the Store, and the only way to change it. It is safe for concurrent
+// use and an Observer of its Store's watch.
+type Ledger struct {
+	Options
+	mu     sync.Mutex
+	known  map[string]*entry
+	bySub  map[string]map[*entry]bool
+	spaces map[string]*space
+	claims map[Claim]map[leaseKey]*Lease
+	owners map[Owner]map[leaseKey]*Lease
+	stats  Stats
+}
+
+// leaseKey is where a lease stands.
+type leaseKey struct {
+	e    *entry
+	addr addrOrMAC
+}
+
+// entry is one block's place in the cache, and the queue of its committer.
+type entry struct {
+	name     string
+	template Block  // what a block made here would be
+	block    *Block // as last known; nil when there is none
+	cell     *cell  // its place in the random choice; nil when its subnet was never asked for
+	queue    []*op
+	running  bool
+}
+
+// New makes a ledger that knows nothing yet: feed it by its Store's watch.
+func New(o Options) (*Ledger, error) {
+	switch {
+	case o.Store == nil || o.Clock == nil || o.Random == nil:
+		return nil, errors.New("a ledger needs a store, a clock and a source of randomness")
+	case o.Replica == "":
+		return nil, errors.New("a ledger needs the name of its replica")
+	}
+	if o.Rest == 0 {
+		o.Rest = time.Minute
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 10 * time.Second
+	}
+	return &Ledger{Options: o, known: map[string]*entry{}, bySub: map[string]map[*entry]bool{}, spaces: map[string]*space{},
+		claims: map[Claim]map[leaseKey]*Lease{}, owners: map[Owner]map[leaseKey]*Lease{}}, nil
+}
+
+// entryOf gives the entry of a block, made when missing. l.mu is held.
+func (l *Ledger) entryOf(template Block) *entry {
+	e := l.known[template.Name]
+	if e == nil {
+		e = &entry{name: template.Name, template: template}
+		l.known[e.name] = e
+		l.enter(e)
+	}
+	if template.SubnetUID != "" {
+		e.template.SubnetUID = template.SubnetUID
+	}
+	return e
+}
+
+// enter files e under its subnet.
+func (l *Ledger) enter(e *entry) {
+	sub := e.template.Subnet
+	if l.bySub[sub] == nil {
+		l.bySub[sub] = map[*entry]bool{}
+	}
+	l.bySub[sub][e] = true
+	if s := l.spaces[sub]; s != nil {
+		s.adopt(e)
+	}
+}
+
+// install makes b (nil: none) what is known of e and corrects the indexes. l.mu is held.
+func (l *Ledger) install(e *entry, b *Block) {
+	old := e.block
+	e.block = b
+	var was, is []*Lease
+	if old != nil {
+		was = old.Leases
+	}
+	if b != nil {
+		is = b.Leases
+	}
+	for _, x := range was {
+		if y := findIn(b, x); y != x {
+			l.unindex(e, x)
+		}
+	}
+	for _, x := range is {
+		if y := findIn(old, x); y != x {
+			l.index(e, x)
+		}
+	}
+	if b != nil && e.template.Subnet != b.Subnet { // it was named by a ref alone
+		delete(l.bySub[e.template.Subnet], e)
+		e.template = Block{Name: b.Name, Subnet: b.Subnet, SubnetUID: b.SubnetUID, First: b.First}
+		l.enter(e)
+	}
+	if e.cell != nil {
+		e.cell.recount()
+	}
+	if b == nil && !e.running && len(e.queue) == 0 {
+		delete(l.known, e.name)
+		delete(l.bySub[e.template.Subnet], e)
+		if e.cell != nil {
+			e.cell.leave()
+		}
+	}
+}
+
+func findIn(b *Block, x *Lease) *Lease {
+	if b == nil {
+		return nil
+	}
+	return b.find(x.Address, x.MAC)
+}
+
+func (l *Ledger) index(e *entry, x *Lease) {
+	k := leaseKey{e, keyOf(x)}
+	if l.claims[x.Claim] == nil {
+		l.claims[x.Claim] = map[leaseKey]*Lease{}
+	}
+	l.claims[x.Claim][k] = x
+	if x.Owner.Sticky() {
+		if l.owners[x.Owner] == nil {
+			l.owners[x.Owner] = map[leaseKey]*Lease{}
+		}
+		l.owners[x.Owner][k] = x
+	}
+}
+
+func (l *Ledger) unindex(e *entry, x *Lease) {
+	k := leaseKey{e, keyOf(x)}
+	if l.claims[x.Claim][k] == x {
+		if delete(l.claims[x.Claim], k); len(l.claims[x.Claim]) == 0 {
+			delete(l.claims, x.Claim)
+		}
+	}
+	if l.owners[x.Owner][k] == x {
+		if delete(l.owners[x.Owner], k); len(l.owners[x.Owner]) == 0 {
+			delete(l.owners, x.Owner)
+		}
+	}
+}
+
+// newer tells that resourceVersion a is later than b.
+func newer(a, b string) bool {
+	x, errX := strconv.ParseUint(a, 10, 64)
+	y, errY := strconv.ParseUint(b, 10, 64)
+	if errX != nil || errY != nil {
+		return a != b
+	}
+	return x > y
+}
+
+// Observe tells of a block as it was at its ResourceVersion.
+func (l *Ledger) Observe(b *Block) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.observe(b)
+}
+
+func (l *Ledger) observe(b *Block) {
+	e := l.entryOf(Block{Name: b.Name, Subnet: b.Subnet, SubnetUID: b.SubnetUID, First: b.First})
+	if e.block == nil || newer(b.ResourceVersion, e.block.ResourceVersion) {
+		l.install(e, b)
+	}
+}
+
+// Forget tells that the block was gone at that ResourceVersion.
+func (l *Ledger) Forget(name, resourceVersion string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.known[name]; e != nil && e.block != nil && !newer(e.block.ResourceVersion, resourceVersion) {
+		l.install(e, nil)
+	}
+}
+
+// Replace tells all blocks that there are at that ResourceVersion.
+func (l *Ledger) Replace(blocks []*Block, resourceVersion string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.replace(blocks, resourceVersion, nil)
+}
+
+func (l *Ledger) replace(blocks []*Block, resourceVersion string, subnets []string) {
+	there := make(map[string]bool, len(blocks))
+	for _, b := range blocks {
+		there[b.Name] = true
+		l.observe(b)
+	}
+	within := make(map[string]bool, len(subnets))
+	for _, s := range subnets {
+		within[s] = true
+	}
+	for name, e := range l.known {
+		if !there[name] && e.block != nil && (len(within) == 0 || within[e.template.Subnet]) &&
+			(resourceVersion == "" || !newer(e.block.ResourceVersion, resourceVersion)) {
+			l.install(e, nil)
+		}
+	}
+}
+
+// Refresh reads the blocks of the named subnets (and L2 domains) live into the cache; none named means all.
+func (l *Ledger) Refresh(ctx context.Context, subnets ...string) error {
+	l.mu.Lock()
+	before := l.highest(subnets)
+	l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
+	defer cancel()
+	bs, err := l.Store.List(ctx, subnets...)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// What was known before the read began and is not in it is gone; what came to be known since may be newer.
+	l.replace(bs, before, subnets)
+	return nil
+}
+
+// highest is the highest resourceVersion that is known among the subnets' blocks; "0" when there is none.
+func (l *Ledger) highest(subnets []string) string {
+	top := "0"
+	see := func(e *entry) {
+		if e.block != nil && newer(e.block.ResourceVersion, top) {
+			top = e.block.ResourceVersion
+		}
+	}
+	if len(subnets) == 0 {
+		for _, e := range l.known {
+			see(e)
+		}
+	}
+	for _, s := range subnets {
+		for e := range l.bySub[s] {
+			see(e)
+		}
+	}
+	return top
+}
+
+// ByClaim gives the leases held under a claim, as the cache knows them.
+func (l *Ledger) ByClaim(c Claim) []Held {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return heldOf(l.claims[c])
+}
+
+// ByOwner gives the leases of a sticky owner, as the cache knows them.
+func (l *Ledger) ByOwner(o Owner) []Held {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return heldOf(l.owners[o])
+}
+
+// Leases gives all leases, as the cache knows them.
+func (l *Ledger) Leases() []Held {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var hs []Held
+	for _, e := range l.known {
+		if e.block != nil {
+			for _, x := range e.block.Leases {
+				hs = append(hs, Held{Block: e.name, Subnet: e.block.Subnet, Lease: *x})
+			}
+		}
+	}
+	sortHeld(hs)
+	return hs
+}
+
+// Figures counts the addresses of a subnet, as the cache knows them.
+func (l *Ledger) Figures(s *Subnet, f Family) Figures {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fig := Figures{Size: count(s.usable, f)}
+	excluded := 0
+	now := l.Clock.Now().Unix()
+	for e := range l.bySub[s.name] {
+		if e.block == nil || e.block.MACs() || FamilyOf(e.block.First) != f {
+			continue
+		}
+		for _, x := range e.block.Leases {
+			if s.usable.Contains(x.Address) {
+				fig.Leased++
+				if s.exclude.Contains(x.Address) {
+					excluded++
+				}
+			}
+		}
+		for _, x := range e.block.Freed {
+			if now-x.At < int64(l.Rest/time.Second) && s.randomOf(f).Contains(x.Address) {
+				fig.Resting++
+			}
+		}
+	}
+	fig.Excluded = new(big.Int).Sub(s.excludedCount(f), big.NewInt(int64(excluded)))
+	fig.Free = new(big.Int).Sub(fig.Size, fig.Excluded)
+	fig.Free.Sub(fig.Free, big.NewInt(int64(fig.Leased)))
+	return fig
+}
+
+// Stats counts the writes.
+func (l *Ledger) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stats
+}
+
+// Prune deletes blocks that hold no lease and whose addresses have rested, and tells how many. It goes on past
+// blocks that can't be deleted, and returns what stood in the way.
+func (l *Ledger) Prune(ctx context.Context) (int, error) {
+	l.mu.Lock()
+	now := l.Clock.Now().Unix()
+	var empty []*Block
+	for _, e := range l.known {
+		if e.block != nil && len(e.block.Leases) == 0 && e.block.Version <= FormatVersion && rested(e.block, now, l.Rest) {
+			empty = append(empty, e.block)
+		}
+	}
+	l.mu.Unlock()
+	n := 0
+	var errs []error
+	for _, b := range empty {
+		err := l.Store.Delete(ctx, b)
+		switch {
+		case err == nil:
+			n++
+			l.Forget(b.Name, b.ResourceVersion)
+		case !errors.Is(err, ErrConflict):
+			errs = append(errs, err)
+		}
+	}
+	return n, errors.Join(errs...)
+}
+
+func rested(b *Block, now int64, rest time.Duration) bool {
+	for _, f := range b.Freed {
+		if now-f.At < int64(rest/time.Second) {
+			return false
+		}
+	}
+	return true
+}

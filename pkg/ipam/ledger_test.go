@@ -1,0 +1,394 @@
+package ipam_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
+	"k8s.io/utils/clock"
+
+	"github.com/berth-net/berth/pkg/ipam"
+	"github.com/berth-net/berth/pkg/ipam/memstore"
+)
+
+func newLedger(t *testing.T, store ipam.Store, replica string) *ipam.Ledger {
+	t.Helper()
+	l, err := ipam.New(ipam.Options{Store: store, Replica: replica, Clock: clock.RealClock{}, Random: rand.Reader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func subnet(t *testing.T, name string, exclude string, cidrs ...string) *ipam.Subnet {
+	t.Helper()
+	spec := ipam.SubnetSpec{Name: name, UID: "uid-" + name}
+	for _, c := range cidrs {
+		p := netip.MustParsePrefix(c)
+		spec.Prefixes = append(spec.Prefixes, p)
+		gw := p.Masked().Addr()
+		if p.Addr().BitLen()-p.Bits() > 1 {
+			gw = gw.Next()
+		}
+		spec.Gateways = append(spec.Gateways, gw)
+	}
+	if exclude != "" {
+		var b netipx.IPSetBuilder
+		b.AddRange(netipx.MustParseIPRange(exclude))
+		spec.Exclude, _ = b.IPSet()
+	}
+	s, err := ipam.NewSubnet(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+type ask struct {
+	owner    ipam.Owner
+	addrs    []string
+	mac      string
+	families []ipam.Family
+}
+
+func take(t *testing.T, l *ipam.Ledger, s *ipam.Subnet, a ask) (*ipam.Allocation, error) {
+	t.Helper()
+	c, err := ipam.NewClaim(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.owner == (ipam.Owner{}) {
+		a.owner = ipam.PodOwner("default")
+	}
+	ir := ipam.InterfaceRequest{Provider: "ovn", Candidates: []*ipam.Subnet{s}, Families: a.families}
+	for _, x := range a.addrs {
+		ir.Addresses = append(ir.Addresses, netip.MustParseAddr(x))
+	}
+	if a.mac != "" {
+		if ir.MAC, err = ipam.ParseMAC(a.mac); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l.Take(t.Context(), ipam.Request{Claim: c, Owner: a.owner, Interfaces: []ipam.InterfaceRequest{ir}})
+}
+
+func mustTake(t *testing.T, l *ipam.Ledger, s *ipam.Subnet, a ask) *ipam.Allocation {
+	t.Helper()
+	got, err := take(t, l, s, a)
+	if err != nil {
+		t.Fatalf("take %+v: %v", a, err)
+	}
+	return got
+}
+
+func addresses(a *ipam.Allocation) []string {
+	var as []string
+	for _, i := range a.Interfaces {
+		for _, x := range i.Addresses() {
+			as = append(as, x.String())
+		}
+	}
+	return as
+}
+
+func free(t *testing.T, l *ipam.Ledger, a *ipam.Allocation) {
+	t.Helper()
+	var refs []ipam.Ref
+	for _, h := range l.ByClaim(a.Claim) {
+		refs = append(refs, h.Ref())
+	}
+	if err := l.Free(t.Context(), refs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// held gives what the ledger holds, without generations.
+func held(l *ipam.Ledger) []string {
+	var out []string
+	for _, h := range l.Leases() {
+		out = append(out, fmt.Sprintf("%s %s %s", h.Ref(), h.MAC, h.Claim))
+	}
+	return out
+}
+
+func checkAccounts(t *testing.T, l *ipam.Ledger, s *ipam.Subnet) {
+	t.Helper()
+	for _, f := range s.Families() {
+		fig := l.Figures(s, f)
+		sum := new(big.Int).Add(fig.Free, fig.Excluded)
+		sum.Add(sum, big.NewInt(int64(fig.Leased)))
+		if sum.Cmp(fig.Size) != 0 {
+			t.Errorf("%s: free %s + excluded %s + leased %d is not size %s", f, fig.Free, fig.Excluded, fig.Leased, fig.Size)
+		}
+	}
+}
+
+func TestB01TakenMACCostsNothing(t *testing.T) {
+	for name, cidr := range map[string]string{"IPv4": "10.0.0.0/24", "IPv6": "2001:db8::/120"} {
+		t.Run(name, func(t *testing.T) {
+			l, s := newLedger(t, memstore.New(), "a"), subnet(t, "s", "", cidr)
+			mustTake(t, l, s, ask{mac: "00:11:22:33:44:54"})
+			before := held(l)
+			_, err := take(t, l, s, ask{mac: "00:11:22:33:44:54"})
+			var macHeld *ipam.MACHeldError
+			if !errors.As(err, &macHeld) {
+				t.Fatalf("got %v, want a *MACHeldError", err)
+			}
+			if d := cmp.Diff(before, held(l)); d != "" {
+				t.Errorf("a refused request changed the ledger:\n%s", d)
+			}
+			checkAccounts(t, l, s)
+			got := mustTake(t, l, s, ask{mac: "00:11:22:33:44:66"})
+			if m := got.Interfaces[0].MAC.String(); m != "00:11:22:33:44:66" {
+				t.Errorf("MAC %s", m)
+			}
+		})
+	}
+}
+
+func TestB03SecondFamilyHeldRollsBackFirst(t *testing.T) {
+	l, s := newLedger(t, memstore.New(), "a"), subnet(t, "s", "", "10.0.0.0/24", "2001:db8::/120")
+	mustTake(t, l, s, ask{addrs: []string{"2001:db8::5"}, families: []ipam.Family{ipam.IPv6}})
+	_, err := take(t, l, s, ask{addrs: []string{"10.0.0.5", "2001:db8::5"}})
+	var heldErr *ipam.HeldError
+	if !errors.As(err, &heldErr) || heldErr.Address != netip.MustParseAddr("2001:db8::5") {
+		t.Fatalf("got %v, want a *HeldError that names 2001:db8::5", err)
+	}
+	mustTake(t, l, s, ask{addrs: []string{"10.0.0.5"}, families: []ipam.Family{ipam.IPv4}})
+	checkAccounts(t, l, s)
+}
+
+func TestB29PointToPointSubnets(t *testing.T) {
+	for cidr, want := range map[string]string{"10.0.0.0/31": "10.0.0.1", "fd00::/127": "fd00::1"} {
+		l, s := newLedger(t, memstore.New(), "a"), subnet(t, "s", "", cidr)
+		if got := addresses(mustTake(t, l, s, ask{})); !cmp.Equal(got, []string{want}) {
+			t.Errorf("%s gave %v, want %s", cidr, got, want)
+		}
+		_, err := take(t, l, s, ask{})
+		var full *ipam.ExhaustedError
+		if !errors.As(err, &full) {
+			t.Errorf("%s: got %v, want exhaustion", cidr, err)
+		}
+	}
+}
+
+func TestB34OtherFamilyIsCompleted(t *testing.T) {
+	l, s := newLedger(t, memstore.New(), "a"), subnet(t, "s", "", "10.0.0.0/24", "2001:db8::/120")
+	if got := addresses(mustTake(t, l, s, ask{addrs: []string{"10.0.0.9"}})); len(got) != 2 || got[0] != "10.0.0.9" {
+		t.Errorf("got %v, want 10.0.0.9 and an IPv6 address", got)
+	}
+	six := l.Figures(s, ipam.IPv6).Leased
+	if got := addresses(mustTake(t, l, s, ask{addrs: []string{"10.0.0.10"}, families: []ipam.Family{ipam.IPv4}})); !cmp.Equal(got, []string{"10.0.0.10"}) {
+		t.Errorf("got %v, want 10.0.0.10 alone", got)
+	}
+	if got := l.Figures(s, ipam.IPv6).Leased; got != six {
+		t.Errorf("%d IPv6 leases, want %d", got, six)
+	}
+}
+
+func TestB35ParallelReplicas(t *testing.T) {
+	store := memstore.New()
+	s := subnet(t, "s", "", "10.0.0.0/24")
+	ls := []*ipam.Ledger{newLedger(t, store, "a"), newLedger(t, store, "b"), newLedger(t, store, "c")}
+	var mu sync.Mutex
+	got := map[string]bool{}
+	var all []*ipam.Allocation
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			a, err := take(t, ls[i%3], s, ask{})
+			if err != nil {
+				t.Errorf("pod %d: %v", i, err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, a)
+			for _, x := range addresses(a) {
+				if got[x] {
+					t.Errorf("%s was given twice", x)
+				}
+				got[x] = true
+			}
+		})
+	}
+	wg.Wait()
+	for i, a := range all {
+		l := ls[i%3]
+		if err := l.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		free(t, l, a)
+	}
+	if err := ls[0].Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := held(ls[0]); len(left) != 0 {
+		t.Errorf("left over: %v", left)
+	}
+	if n, err := ls[0].Prune(t.Context()); err != nil || n != 0 {
+		t.Errorf("pruned %d blocks (%v) whose addresses rest", n, err)
+	}
+}
+
+func TestExhaustionIsTrueAcrossReplicas(t *testing.T) {
+	store := memstore.New()
+	s := subnet(t, "s", "10.0.0.5-10.0.0.6", "10.0.0.0/29")
+	a, b := newLedger(t, store, "a"), newLedger(t, store, "b")
+	var last *ipam.Allocation
+	for range 3 { // .2 .3 .4; .1 is the gateway
+		last = mustTake(t, a, s, ask{})
+	}
+	_, err := take(t, b, s, ask{})
+	var full *ipam.ExhaustedError
+	if !errors.As(err, &full) || full.Figures.Leased != 3 || full.Figures.Excluded.Int64() != 2 {
+		t.Fatalf("got %v, want exhaustion with 3 leased and 2 excluded", err)
+	}
+	// b knows the subnet as full; what a frees can be had there at once.
+	free(t, a, last)
+	mustTake(t, b, s, ask{})
+	// Excluded addresses may be asked for.
+	mustTake(t, b, s, ask{addrs: []string{"10.0.0.6"}})
+	checkAccounts(t, b, s)
+	// What b holds is refused by a with the holder, and what is freed is never called held.
+	_, err = take(t, a, s, ask{addrs: []string{"10.0.0.6"}})
+	var heldErr *ipam.HeldError
+	if !errors.As(err, &heldErr) {
+		t.Fatalf("got %v, want a *HeldError", err)
+	}
+}
+
+func TestStickyOwner(t *testing.T) {
+	store := memstore.New()
+	s := subnet(t, "s", "", "10.0.0.0/24", "2001:db8::/120")
+	a, b := newLedger(t, store, "a"), newLedger(t, store, "b")
+	web0 := ipam.Owner{Group: "apps", Kind: "StatefulSet", Namespace: "default", Name: "web-0"}
+	first := mustTake(t, a, s, ask{owner: web0})
+	if got := mustTake(t, b, s, ask{owner: web0}); !cmp.Equal(addresses(got), addresses(first)) || got.Claim != first.Claim {
+		t.Errorf("the owner came back to %v under %s, want %v under %s", addresses(got), got.Claim, addresses(first), first.Claim)
+	}
+	// A release that was decided before it came back is void.
+	var refs []ipam.Ref
+	for _, h := range first.Interfaces[0].Leases {
+		refs = append(refs, h.Ref())
+	}
+	if err := a.Free(t.Context(), refs...); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(a.ByOwner(web0)); n != 2 {
+		t.Errorf("%d leases left, want 2", n)
+	}
+}
+
+func TestStickyRivalsAgree(t *testing.T) {
+	store := memstore.New()
+	s := subnet(t, "s", "", "10.0.0.0/16")
+	owner := ipam.Owner{Group: "kubevirt.io", Kind: "VirtualMachine", Namespace: "default", Name: "vm"}
+	results := make([][]string, 8)
+	var wg sync.WaitGroup
+	for i := range results {
+		wg.Go(func() {
+			a, err := take(t, newLedger(t, store, fmt.Sprint("r", i)), s, ask{owner: owner})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			results[i] = addresses(a)
+		})
+	}
+	wg.Wait()
+	for _, r := range results {
+		if !cmp.Equal(r, results[0]) {
+			t.Fatalf("launchers of one VM got %v", results)
+		}
+	}
+	l := newLedger(t, store, "z")
+	if err := l.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(l.Leases()); n != 1 {
+		t.Errorf("%d leases, want 1: %v", n, held(l))
+	}
+}
+
+func TestBindAndFreeNameTheGeneration(t *testing.T) {
+	l, s := newLedger(t, memstore.New(), "a"), subnet(t, "s", "", "10.0.0.0/24")
+	a := mustTake(t, l, s, ask{})
+	taken := l.ByClaim(a.Claim)[0].Ref()
+	bound, err := l.Bind(t.Context(), "uid-1", "web", taken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bound[0].Generation <= taken.Generation || bound[0].PodUID != "uid-1" {
+		t.Errorf("bound lease %+v", bound[0])
+	}
+	if again, err := l.Bind(t.Context(), "uid-1", "web", taken); err != nil || again[0].Generation != bound[0].Generation {
+		t.Errorf("binding again: %v, %v", again, err)
+	}
+	var stale *ipam.StaleError
+	if _, err := l.Bind(t.Context(), "uid-2", "copy", taken); !errors.As(err, &stale) {
+		t.Errorf("a copy was bound: %v", err)
+	}
+	if err := l.Free(t.Context(), taken); err != nil || len(l.ByClaim(a.Claim)) != 1 {
+		t.Errorf("a release from before the bind took the lease (%v)", err)
+	}
+	if err := l.Free(t.Context(), bound[0].Ref()); err != nil || len(l.ByClaim(a.Claim)) != 0 {
+		t.Errorf("the lease was not freed (%v)", err)
+	}
+}
+
+func TestExistingClaimKeepsItsLeases(t *testing.T) {
+	store := memstore.New()
+	s := subnet(t, "s", "", "10.0.0.0/24")
+	a, b := newLedger(t, store, "a"), newLedger(t, store, "b")
+	first := mustTake(t, a, s, ask{})
+	again, err := b.Take(t.Context(), ipam.Request{Claim: first.Claim, Existing: true, Owner: ipam.PodOwner("default"),
+		Interfaces: []ipam.InterfaceRequest{{Provider: "ovn", Candidates: []*ipam.Subnet{s}}}})
+	if err != nil || !cmp.Equal(addresses(again), addresses(first)) {
+		t.Fatalf("got %v (%v), want %v", again, err, addresses(first))
+	}
+	if err := b.Refresh(t.Context()); err != nil || len(b.Leases()) != 1 {
+		t.Errorf("leases: %v (%v)", held(b), err)
+	}
+}
+
+func TestPreviewWritesNothing(t *testing.T) {
+	store := memstore.New()
+	l, s := newLedger(t, store, "a"), subnet(t, "s", "", "10.0.0.0/24", "2001:db8::/120")
+	got, err := l.Preview(t.Context(), ipam.Request{Owner: ipam.PodOwner("default"), Interfaces: []ipam.InterfaceRequest{{Provider: "ovn", Candidates: []*ipam.Subnet{s}}}})
+	if err != nil || len(addresses(got)) != 2 {
+		t.Fatalf("got %v (%v)", got, err)
+	}
+	if bs, err := store.List(t.Context()); err != nil || len(bs) != 0 {
+		t.Errorf("a preview stored %v (%v)", bs, err)
+	}
+}
+
+func TestCallerWhoLeftHoldsNothing(t *testing.T) {
+	l, s := newLedger(t, memstore.New(), "a"), subnet(t, "s", "", "10.0.0.0/24")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c, _ := ipam.NewClaim(rand.Reader)
+	_, err := l.Take(ctx, ipam.Request{Claim: c, Owner: ipam.PodOwner("default"), Interfaces: []ipam.InterfaceRequest{{Provider: "ovn", Candidates: []*ipam.Subnet{s}}}})
+	if err == nil {
+		return // the answer came first, and the caller holds what it was given
+	}
+	mustTake(t, l, s, ask{}) // goes through the same block after whatever was given back
+	for range 100 {
+		if len(l.ByClaim(c)) == 0 {
+			return
+		}
+		mustTake(t, l, s, ask{})
+	}
+	t.Errorf("a caller who left still holds %v", l.ByClaim(c))
+}

@@ -1,0 +1,294 @@
+package ipam
+
+import (
+	"container/heap"
+	"hash/fnv"
+	"math/big"
+	"math/bits"
+	"net/netip"
+
+	"go4.org/netipx"
+)
+
+// window is how many blocks that nobody uses yet are weighed against each other: replicas that start on one subnet
+// at once so open different blocks, and yet the blocks in use stay close together.
+const window = 16
+
+// space finds an address that nobody asked for in a subnet. Blocks with addresses that were never used come first,
+// this replica's own before others'; then the address that was freed longest ago. Guarded by Ledger.mu.
+type space struct {
+	subnet *Subnet
+	score  func(block string) uint64
+	pools  [2]pool
+}
+
+type pool struct {
+	fresh  cells // by preference
+	rested cells // by the moment of the oldest release
+	virgin virgins
+}
+
+// cell is a block in a pool.
+type cell struct {
+	e            *entry
+	pool         *pool
+	first        netip.Addr
+	mask         uint64 // addresses that may be handed out unasked
+	uid          string // of the Subnet
+	foreign      bool   // the block is of another Subnet of this name, and holds leases
+	mine         bool
+	score        uint64
+	inflight     int // takes that are under way
+	fresh, older int // free addresses: never used, used before
+	oldest       int64
+	at           [2]int // index in the heaps
+}
+
+func (c *cell) freshLeft() int { return c.fresh - c.inflight }
+func (c *cell) left() int      { return c.fresh + c.older - c.inflight }
+
+// spaceOf gives the space of s, made anew when the subnet was edited. l.mu is held.
+func (l *Ledger) spaceOf(s *Subnet) *space {
+	sp := l.spaces[s.name]
+	if sp != nil && sp.subnet == s {
+		return sp
+	}
+	sp = &space{subnet: s, score: l.score}
+	for i, f := range []Family{IPv4, IPv6} {
+		p := &sp.pools[i]
+		p.fresh = cells{slot: 0, less: freshFirst}
+		p.rested = cells{slot: 1, less: oldestFirst}
+		p.virgin = virgins{ranges: s.randomOf(f).Ranges()}
+	}
+	l.spaces[s.name] = sp
+	for e := range l.bySub[s.name] {
+		e.cell = nil
+		sp.adopt(e)
+	}
+	return sp
+}
+
+func (sp *space) pool(f Family) *pool {
+	if f == IPv6 {
+		return &sp.pools[1]
+	}
+	return &sp.pools[0]
+}
+
+// adopt gives e its cell.
+func (sp *space) adopt(e *entry) *cell {
+	first := e.template.First
+	if !first.IsValid() || e.cell != nil {
+		return e.cell
+	}
+	p := sp.pool(FamilyOf(first))
+	score := sp.score(e.name)
+	// A quarter of the blocks that are in use already is this replica's own.
+	e.cell = &cell{e: e, pool: p, first: first, mask: sp.subnet.mask(first), uid: sp.subnet.uid, score: score, mine: score>>62 == 0}
+	e.cell.count()
+	heap.Push(&p.fresh, e.cell)
+	heap.Push(&p.rested, e.cell)
+	return e.cell
+}
+
+func (c *cell) count() {
+	b := c.e.block
+	if b == nil {
+		c.fresh, c.older, c.foreign = bits.OnesCount64(c.mask), 0, false
+		return
+	}
+	c.foreign = b.SubnetUID != c.uid && len(b.Leases) > 0
+	if c.foreign || b.Version > FormatVersion {
+		c.fresh, c.older = 0, 0
+		return
+	}
+	used, rested := b.used()
+	c.fresh = bits.OnesCount64(c.mask &^ used &^ rested)
+	c.older = bits.OnesCount64(c.mask & rested)
+	c.oldest = 0
+	for _, f := range b.Freed {
+		if c.mask&(1<<offsetIn(f.Address)) != 0 && (c.oldest == 0 || f.At < c.oldest) {
+			c.oldest = f.At
+		}
+	}
+}
+
+func (c *cell) recount() {
+	c.count()
+	c.fix()
+}
+
+func (c *cell) fix() {
+	heap.Fix(&c.pool.fresh, c.at[0])
+	heap.Fix(&c.pool.rested, c.at[1])
+}
+
+// leave takes the cell of a block that does not exist out of its pool: it is as good as never used.
+func (c *cell) leave() {
+	heap.Remove(&c.pool.fresh, c.at[0])
+	heap.Remove(&c.pool.rested, c.at[1])
+	c.e.cell = nil
+	c.pool.virgin.back = append(c.pool.virgin.back, c.first)
+}
+
+// pick chooses the block that the next unasked address of s comes from, or nil when none is free. freshOnly tells
+// that the address must be one that was never used. l.mu is held.
+func (l *Ledger) pick(s *Subnet, f Family) (c *cell, freshOnly bool) {
+	sp := l.spaceOf(s)
+	p := sp.pool(f)
+	top := p.fresh.top()
+	if top != nil && top.freshLeft() > 0 && top.mine {
+		return top, true
+	}
+	if first, ok := p.virgin.next(func(a netip.Addr) uint64 { return l.score(BlockName(s.name, a)) }, func(a netip.Addr) bool {
+		return l.known[BlockName(s.name, a)] != nil
+	}); ok {
+		e := l.entryOf(Block{Name: BlockName(s.name, first), Subnet: s.name, SubnetUID: s.uid, First: first})
+		e.cell.mine = true
+		e.cell.fix()
+		return e.cell, true
+	}
+	if top != nil && top.freshLeft() > 0 {
+		return top, true
+	}
+	if old := p.rested.top(); old != nil && old.left() > 0 {
+		return old, false
+	}
+	return nil, false
+}
+
+// score ranks blocks differently in every replica.
+func (l *Ledger) score(name string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(l.Replica))
+	h.Write([]byte{0})
+	h.Write([]byte(name))
+	return mix(h.Sum64())
+}
+
+func freshFirst(a, b *cell) bool {
+	if x, y := a.freshLeft() > 0, b.freshLeft() > 0; x != y {
+		return x
+	}
+	if a.mine != b.mine {
+		return a.mine
+	}
+	if a.score != b.score {
+		return a.score < b.score
+	}
+	return a.first.Less(b.first)
+}
+
+func oldestFirst(a, b *cell) bool {
+	if x, y := a.left() > 0, b.left() > 0; x != y {
+		return x
+	}
+	if a.oldest != b.oldest {
+		return a.oldest < b.oldest
+	}
+	return a.first.Less(b.first)
+}
+
+// cells is a heap of cells that know their place in it.
+type cells struct {
+	list []*cell
+	slot int
+	less func(a, b *cell) bool
+}
+
+func (h *cells) Len() int           { return len(h.list) }
+func (h *cells) Less(i, j int) bool { return h.less(h.list[i], h.list[j]) }
+func (h *cells) Swap(i, j int) {
+	h.list[i], h.list[j] = h.list[j], h.list[i]
+	h.list[i].at[h.slot], h.list[j].at[h.slot] = i, j
+}
+func (h *cells) Push(x any) {
+	c := x.(*cell)
+	c.at[h.slot] = len(h.list)
+	h.list = append(h.list, c)
+}
+func (h *cells) Pop() any {
+	n := len(h.list) - 1
+	c := h.list[n]
+	h.list = h.list[:n]
+	return c
+}
+func (h *cells) top() *cell {
+	if len(h.list) == 0 {
+		return nil
+	}
+	return h.list[0]
+}
+
+// virgins walks the blocks of a set of ranges without listing them: a /12 has 16,384 of them, an IPv6 subnet 2^26.
+type virgins struct {
+	ranges []netipx.IPRange
+	cursor netip.Addr // first block of ranges[0] that was not seen yet; invalid: its beginning
+	seen   []netip.Addr
+	back   []netip.Addr
+}
+
+// next gives the best of the next blocks that are not known.
+func (v *virgins) next(score func(netip.Addr) uint64, known func(netip.Addr) bool) (netip.Addr, bool) {
+	for {
+		for len(v.seen) < window {
+			a, ok := v.advance()
+			if !ok {
+				break
+			}
+			if !known(a) {
+				v.seen = append(v.seen, a)
+			}
+		}
+		if len(v.seen) == 0 {
+			return netip.Addr{}, false
+		}
+		best := 0
+		for i := range v.seen {
+			if score(v.seen[i]) < score(v.seen[best]) {
+				best = i
+			}
+		}
+		a := v.seen[best]
+		v.seen = append(v.seen[:best], v.seen[best+1:]...)
+		if !known(a) {
+			return a, true
+		}
+	}
+}
+
+func (v *virgins) advance() (netip.Addr, bool) {
+	for len(v.ranges) > 0 {
+		r := v.ranges[0]
+		if !v.cursor.IsValid() {
+			v.cursor = blockFirst(r.From())
+		}
+		a := v.cursor
+		if a.Compare(r.To()) > 0 {
+			v.ranges, v.cursor = v.ranges[1:], netip.Addr{}
+			continue
+		}
+		v.cursor = addOffset(a, BlockSize-1).Next()
+		if !v.cursor.IsValid() { // the end of the address space
+			v.ranges = v.ranges[1:]
+		}
+		return a, true
+	}
+	if n := len(v.back); n > 0 {
+		a := v.back[n-1]
+		v.back = v.back[:n-1]
+		return a, true
+	}
+	return netip.Addr{}, false
+}
+
+func (s *Subnet) excludedCount(f Family) *big.Int {
+	var b netipx.IPSetBuilder
+	b.AddSet(s.usable)
+	b.Intersect(s.exclude)
+	set, err := b.IPSet()
+	if err != nil {
+		return new(big.Int)
+	}
+	return count(set, f)
+}
