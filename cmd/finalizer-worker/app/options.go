@@ -1,0 +1,136 @@
+// Package app puts the worker together: flags, connections, manager and health.
+//
+// Invariant: whatever ends the process, other than the end of its context, is an error; so it is restarted and elected
+// anew, and never goes on with half of its parts.
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/berth-net/berth/internal/serve"
+	"github.com/berth-net/berth/pkg/lifecycle"
+	"github.com/berth-net/berth/pkg/network"
+	"github.com/berth-net/berth/pkg/ovn"
+	"github.com/berth-net/berth/pkg/worker"
+)
+
+// Options of the program. AddFlags sets the first part; the rest is for those who run it inside another program.
+type Options struct {
+	Serve   serve.Flags
+	Network network.Config
+	// OVN says where the northbound database is.
+	OVN OVN
+	// Topology is ensure or external.
+	Topology string
+	// LeaderElect makes sure that only one worker works. Off, this one works at once.
+	LeaderElect bool
+	// Namespace of the leader's lease; empty means the pod's own, else kube-system.
+	Namespace string
+	// SweepPeriod is the time between sweeps, PendingAge how long a lease without a pod is watched.
+	SweepPeriod, PendingAge time.Duration
+	// Concurrency is how many pods are worked on at once.
+	Concurrency int
+
+	// Config of the API client; nil takes that of the flags.
+	Config *rest.Config
+	// OpsListener serves health and metrics instead of the addresses of the flags.
+	OpsListener net.Listener
+	// Clock, Random and Log; nil and the zero value mean the real ones, and what the flags ask for.
+	Clock  clock.WithTicker
+	Random io.Reader
+	Log    logr.Logger
+}
+
+// OVN says how to reach the northbound database.
+type OVN struct {
+	// Addr is a comma-separated list of remotes.
+	Addr string
+	// CACert, Cert and Key are files, for ssl remotes.
+	CACert, Cert, Key string
+	// TimeoutSeconds bounds one call.
+	TimeoutSeconds int
+}
+
+// DefaultOptions returns the defaults.
+func DefaultOptions() Options {
+	return Options{
+		Serve: serve.DefaultFlags(),
+		Network: network.Config{DefaultSubnet: "ovn-default", ClusterRouter: "ovn-cluster", NodeSwitch: "join",
+			PodNICType: "veth-pair"},
+		OVN: OVN{Addr: "unix:/run/ovn/ovnnb_db.sock", CACert: "/var/run/tls/cacert", Cert: "/var/run/tls/cert", Key: "/var/run/tls/key",
+			TimeoutSeconds: 60},
+		Topology: string(worker.External), LeaderElect: true, Namespace: os.Getenv("POD_NAMESPACE"),
+		SweepPeriod: 30 * time.Second, PendingAge: lifecycle.DefaultPendingAge, Concurrency: 128,
+	}
+}
+
+// AddFlags adds the flags, with the present values as defaults.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	o.Serve.Register(fs)
+	fs.StringVar(&o.Network.DefaultSubnet, "default-ls", o.Network.DefaultSubnet, "subnet of pods that nothing else decides for")
+	fs.StringVar(&o.Network.ClusterRouter, "cluster-router", o.Network.ClusterRouter, "router of the default VPC")
+	fs.StringVar(&o.Network.NodeSwitch, "node-switch", o.Network.NodeSwitch, "subnet that joins the nodes to the cluster router")
+	fs.StringVar(&o.Network.PodNICType, "pod-nic-type", o.Network.PodNICType, "network interface of pods that don't choose")
+	fs.StringVar(&o.OVN.Addr, "ovn-nb-addr", o.OVN.Addr, "northbound database: tcp:HOST:PORT, ssl:HOST:PORT or unix:/PATH, several joined by commas")
+	fs.StringVar(&o.OVN.CACert, "ovn-ca-cert", o.OVN.CACert, "CA certificate of ssl remotes")
+	fs.StringVar(&o.OVN.Cert, "ovn-cert", o.OVN.Cert, "own certificate for ssl remotes")
+	fs.StringVar(&o.OVN.Key, "ovn-key", o.OVN.Key, "key of that certificate")
+	fs.IntVar(&o.OVN.TimeoutSeconds, "ovn-timeout", o.OVN.TimeoutSeconds, "seconds that one call to the northbound database may take")
+	fs.StringVar(&o.Topology, "topology", o.Topology, "ensure: realise Subnets and Vpcs; external: somebody else does")
+	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "work only while holding the leader's lease")
+	fs.StringVar(&o.Namespace, "leader-elect-namespace", o.Namespace, "namespace of the leader's lease")
+	fs.DurationVar(&o.SweepPeriod, "sweep-period", o.SweepPeriod, "time between sweeps")
+	fs.DurationVar(&o.PendingAge, "pending-age", o.PendingAge, "how long a lease without a pod is watched before it is freed")
+	fs.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "pods that are worked on at once")
+}
+
+// complete fills in what is missing and checks the rest.
+func (o *Options) complete(stderr io.Writer) error {
+	if t := worker.Topology(o.Topology); t != worker.Ensure && t != worker.External {
+		return fmt.Errorf("--topology=%s is unknown: use %s or %s", o.Topology, worker.Ensure, worker.External)
+	}
+	if o.SweepPeriod < 0 || o.PendingAge < 0 {
+		return errors.New("--sweep-period and --pending-age must not be negative")
+	}
+	if o.Namespace == "" {
+		o.Namespace = "kube-system"
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	var err error
+	if o.Log.GetSink() == nil {
+		if o.Log, err = serve.NewLogger(stderr, o.Serve.LogLevel, o.Serve.LogFormat); err != nil {
+			return err
+		}
+	}
+	if o.Config == nil {
+		if o.Config, err = o.Serve.RESTConfig("berth-finalizer-worker"); err != nil {
+			return err
+		}
+	}
+	if o.Config.QPS == 0 {
+		o.Config = rest.CopyConfig(o.Config)
+		o.Config.QPS, o.Config.Burst = o.Serve.QPS, o.Serve.Burst
+	}
+	return nil
+}
+
+func (o OVN) config() (ovn.Config, error) {
+	endpoints, err := ovn.ParseEndpoints(o.Addr)
+	if err != nil {
+		return ovn.Config{}, fmt.Errorf("--ovn-nb-addr: %w", err)
+	}
+	return ovn.Config{Endpoints: endpoints, CACert: o.CACert, Cert: o.Cert, Key: o.Key,
+		Timeout: time.Duration(o.TimeoutSeconds) * time.Second}, nil
+}

@@ -1,0 +1,178 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/berth-net/berth/internal/serve"
+	"github.com/berth-net/berth/pkg/ipam"
+	"github.com/berth-net/berth/pkg/ipam/blockstore"
+	"github.com/berth-net/berth/pkg/ovn"
+	"github.com/berth-net/berth/pkg/worker"
+)
+
+// leaseName is the name of the leader's lease.
+const leaseName = "berth-worker"
+
+// NewCommand returns the program.
+func NewCommand() *cobra.Command {
+	o := DefaultOptions()
+	cmd := &cobra.Command{
+		Use: "finalizer-worker", Short: "Wire pods, and take their addresses back when they are gone",
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error { return Run(cmd.Context(), o) },
+	}
+	o.AddFlags(cmd.Flags())
+	return cmd
+}
+
+// Run works until the context ends, or until it must not go on.
+func Run(ctx context.Context, o Options) error {
+	if err := o.complete(os.Stderr); err != nil {
+		return err
+	}
+	ctrl.SetLogger(o.Log)
+	registry := prometheus.NewRegistry()
+	if err := errors.Join(registry.Register(collectors.NewGoCollector()),
+		registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
+		serve.RegisterBuildInfo(registry, "finalizer-worker", serve.BuildInfo())); err != nil {
+		return err
+	}
+	ready := &serve.Checks{}
+	var started atomic.Bool
+	ready.Add("started", func() error {
+		if !started.Load() {
+			return errors.New("still connecting to the API server and the northbound database")
+		}
+		return nil
+	})
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return serve.Ops(ctx, serve.OpsOptions{MetricsAddr: o.Serve.MetricsAddr, HealthAddr: o.Serve.HealthAddr,
+			HealthListener: o.OpsListener, Gatherer: prometheus.Gatherers{registry, ctrlmetrics.Registry}, Ready: ready, Log: o.Log})
+	})
+	group.Go(func() error { return o.work(ctx, registry, ready, &started) })
+	return group.Wait()
+}
+
+// work connects and runs the manager.
+func (o *Options) work(ctx context.Context, registry *prometheus.Registry, ready *serve.Checks, started *atomic.Bool) error {
+	cfg, err := o.OVN.config()
+	if err != nil {
+		return err
+	}
+	cfg.Logger, cfg.Registerer = o.Log, registry
+	northbound, err := ovn.Connect(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer northbound.Close()
+	mgr, err := o.manager()
+	if err != nil {
+		return err
+	}
+	w, store, ledger, err := o.worker(mgr, northbound, registry)
+	if err != nil {
+		return err
+	}
+	if err := w.Setup(ctx, mgr); err != nil {
+		return err
+	}
+	ready.Add("northbound", northbound.Ready)
+	ready.Add("ledger", func() error {
+		if !store.Synced() {
+			return errors.New("the address blocks are not all read yet")
+		}
+		return nil
+	})
+	synced := make(chan struct{})
+	ready.Add("cache", func() error {
+		select {
+		case <-synced:
+			return nil
+		default:
+			return errors.New("the caches are not filled yet")
+		}
+	})
+	started.Store(true)
+	outer := ctx
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return store.Watch(ctx, ledger) })
+	group.Go(func() error {
+		if mgr.GetCache().WaitForCacheSync(ctx) {
+			close(synced)
+		}
+		return nil
+	})
+	group.Go(func() error {
+		err := mgr.Start(ctx)
+		if err == nil && ctx.Err() == nil {
+			err = errors.New("the manager ended by itself")
+		}
+		return err
+	})
+	if err := group.Wait(); outer.Err() == nil || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func (o *Options) manager() (manager.Manager, error) {
+	types, err := worker.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := ctrl.NewManager(o.Config, manager.Options{
+		Scheme: types, Cache: worker.CacheOptions(), Logger: o.Log,
+		LeaderElection: o.LeaderElect, LeaderElectionID: leaseName, LeaderElectionNamespace: o.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		Metrics:                       metricsserver.Options{BindAddress: "0"},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the manager: %w", err)
+	}
+	return mgr, nil
+}
+
+func (o *Options) worker(mgr manager.Manager, northbound *ovn.Client, registry *prometheus.Registry) (*worker.Worker, *blockstore.Store, *ipam.Ledger, error) {
+	store, err := blockstore.New(o.Config)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	random := o.Random
+	if random == nil {
+		random = rand.Reader
+	}
+	replica, err := os.Hostname()
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("name this replica: %w", err)
+	}
+	ledger, err := ipam.New(ipam.Options{Store: store, Replica: "worker-" + replica, Clock: o.Clock, Random: random})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	metrics, err := worker.NewMetrics(registry)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	w, err := worker.New(worker.Options{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Ledger: ledger, LedgerSynced: store.Synced, Northbound: northbound,
+		Network: o.Network, Recorder: mgr.GetEventRecorder("berth-worker"), Metrics: metrics, Clock: o.Clock, Random: random,
+		Log: o.Log.WithName("worker"), Topology: worker.Topology(o.Topology), SweepPeriod: o.SweepPeriod, PendingAge: o.PendingAge,
+		Concurrency: o.Concurrency,
+	})
+	return w, store, ledger, err
+}

@@ -1,0 +1,107 @@
+package admission
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/berth-net/berth/pkg/network"
+)
+
+// review is the part of an AdmissionReview that is read.
+type review struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	Request    *request `json:"request"`
+}
+
+type request struct {
+	UID         types.UID                   `json:"uid"`
+	Resource    metav1.GroupVersionResource `json:"resource"`
+	SubResource string                      `json:"subResource"`
+	Namespace   string                      `json:"namespace"`
+	Operation   admissionv1.Operation       `json:"operation"`
+	DryRun      bool                        `json:"dryRun"`
+	Object      *podInput                   `json:"object"`
+}
+
+// podInput is the part of a pod that is read.
+type podInput struct {
+	Metadata *struct {
+		Name            string                  `json:"name"`
+		GenerateName    string                  `json:"generateName"`
+		UID             string                  `json:"uid"`
+		Labels          map[string]string       `json:"labels"`
+		Annotations     map[string]string       `json:"annotations"`
+		OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
+		Finalizers      []string                `json:"finalizers"`
+	} `json:"metadata"`
+	Spec struct {
+		HostNetwork     bool   `json:"hostNetwork"`
+		NodeName        string `json:"nodeName"`
+		SchedulingGates []struct {
+			Name string `json:"name"`
+		} `json:"schedulingGates"`
+	} `json:"spec"`
+}
+
+// decode reads a review of a pod; its errors are the caller's fault.
+func decode(body []byte) (*request, error) {
+	var r review
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &r); err != nil {
+		return nil, fmt.Errorf("the body is not an AdmissionReview of a pod: %w", err)
+	}
+	if r.APIVersion != admissionv1.SchemeGroupVersion.String() || r.Kind != "AdmissionReview" {
+		return nil, fmt.Errorf("%s of %q is not understood: list v1 in admissionReviewVersions", r.Kind, r.APIVersion)
+	}
+	switch {
+	case r.Request == nil:
+		return nil, errors.New("the review has no request")
+	case r.Request.UID == "":
+		return nil, errors.New("the request has no uid")
+	case r.Request.creates() && (r.Request.Object == nil || r.Request.Object.Metadata == nil):
+		return nil, errors.New("the request has no pod with metadata")
+	}
+	return r.Request, nil
+}
+
+// creates tells whether the request is one to answer by more than "allowed".
+func (r *request) creates() bool {
+	return r.Operation == admissionv1.Create && r.Resource.Group == "" && r.Resource.Resource == "pods" && r.SubResource == ""
+}
+
+// pod reduces the request's pod; the namespace is the request's, which is set when the object's is not.
+func (r *request) pod() network.Pod {
+	m, spec := r.Object.Metadata, r.Object.Spec
+	p := network.Pod{Namespace: r.Namespace, Name: m.Name, GenerateName: m.GenerateName, UID: m.UID, Labels: m.Labels,
+		Annotations: m.Annotations, OwnerReferences: m.OwnerReferences, Finalizers: m.Finalizers,
+		HostNetwork: spec.HostNetwork, NodeName: spec.NodeName}
+	for _, g := range spec.SchedulingGates {
+		p.SchedulingGates = append(p.SchedulingGates, g.Name)
+	}
+	return p
+}
+
+// encode writes the answer.
+func (d *decision) encode(uid types.UID) ([]byte, error) {
+	resp := &admissionv1.AdmissionResponse{UID: uid, Allowed: d.status == nil, Result: d.status, Warnings: d.warnings, AuditAnnotations: d.audit}
+	if len(d.patch) > 0 {
+		patch, err := json.Marshal(d.patch)
+		if err != nil {
+			return nil, fmt.Errorf("writing the patch: %w", err)
+		}
+		kind := admissionv1.PatchTypeJSONPatch
+		resp.Patch, resp.PatchType = patch, &kind
+	}
+	out, err := json.Marshal(admissionv1.AdmissionReview{Response: resp,
+		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"}})
+	if err != nil {
+		return nil, fmt.Errorf("writing the answer: %w", err)
+	}
+	return out, nil
+}

@@ -1,0 +1,81 @@
+package network
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/berth-net/berth/pkg/ipam"
+)
+
+// Annotations are what a pod carries of its allocation: the networks' values by the contract, the claim and what was
+// asked for. Admission and late allocation both write these and nothing else; that a network is allocated and routed
+// is said later, by who wires it.
+func Annotations(p Planned, a *ipam.Allocation, cat Catalog, cfg Config) map[string]string {
+	out := map[string]string{ClaimKey: string(a.Claim)}
+	if p.Requested != "" {
+		out[RequestedKey] = p.Requested
+	}
+	for i, as := range a.Interfaces {
+		nic := cfg.PodNICType
+		var subnet Subnet
+		if i < len(p.Interfaces) {
+			if p.Interfaces[i].NICType != "" {
+				nic = p.Interfaces[i].NICType
+			}
+			subnet = p.Interfaces[i].candidate(as.Subnet.Name())
+		}
+		if subnet.Object == nil {
+			subnet = cat.Subnets[as.Subnet.Name()]
+		}
+		set := func(suffix, value string) {
+			if value != "" {
+				out[Key(as.Provider, suffix)] = value
+			}
+		}
+		set(SuffixAddress, join(as.Addresses()))
+		set(SuffixMAC, as.MAC.String())
+		set(SuffixSubnet, as.Subnet.Name())
+		set(SuffixCIDR, subnet.CIDR)
+		set(SuffixGateway, subnet.Gateway)
+		set(SuffixNICType, nic)
+		maps.Copy(out, topologyAnnotations(as.Provider, subnet, cat, cfg))
+	}
+	return out
+}
+
+// topologyAnnotations tell of the router and the VLAN behind the subnet.
+func topologyAnnotations(provider string, s Subnet, cat Catalog, cfg Config) map[string]string {
+	out := map[string]string{}
+	if s.Object == nil {
+		return out
+	}
+	spec := s.Object.Spec
+	router := spec.Vpc
+	if router == "" {
+		router = cfg.ClusterRouter
+	}
+	if router != "" && (spec.Vlan == "" || spec.LogicalGateway || spec.U2OInterconnection) {
+		out[Key(provider, SuffixRouter)] = router
+	}
+	if v := cat.Vlans[spec.Vlan]; spec.Vlan != "" && v != nil {
+		out[Key(provider, SuffixVlanID)] = strconv.Itoa(v.Spec.ID)
+		out[Key(provider, SuffixProviderNetwork)] = v.Spec.Provider
+	}
+	return out
+}
+
+// Strip gives the annotations without what Output names, and the keys that went, sorted: what is left of a copy of
+// another pod's manifest.
+func Strip(annotations map[string]string) (kept map[string]string, dropped []string) {
+	kept = make(map[string]string, len(annotations))
+	for k, v := range annotations {
+		if Output(k) {
+			dropped = append(dropped, k)
+			continue
+		}
+		kept[k] = v
+	}
+	slices.Sort(dropped)
+	return kept, dropped
+}

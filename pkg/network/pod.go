@@ -1,0 +1,113 @@
+package network
+
+import (
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/berth-net/berth/pkg/ipam"
+)
+
+// Pod is what the contract needs to know of a pod.
+type Pod struct {
+	Namespace, Name, GenerateName, UID string
+	Labels, Annotations                map[string]string
+	OwnerReferences                    []metav1.OwnerReference
+	Finalizers                         []string
+	HostNetwork                        bool
+	NodeName                           string
+	SchedulingGates                    []string
+}
+
+// PodOf reduces a pod to what the contract needs. Maps and slices are shared with p.
+func PodOf(p *corev1.Pod) Pod {
+	out := Pod{Namespace: p.Namespace, Name: p.Name, GenerateName: p.GenerateName, UID: string(p.UID), Labels: p.Labels,
+		Annotations: p.Annotations, OwnerReferences: p.OwnerReferences, Finalizers: p.Finalizers,
+		HostNetwork: p.Spec.HostNetwork, NodeName: p.Spec.NodeName}
+	for _, g := range p.Spec.SchedulingGates {
+		out.SchedulingGates = append(out.SchedulingGates, g.Name)
+	}
+	return out
+}
+
+// String names the pod for people, by generateName when it has no name yet.
+func (p Pod) String() string {
+	if p.Name == "" && p.GenerateName != "" {
+		return p.Namespace + "/" + p.GenerateName + "*"
+	}
+	return p.Namespace + "/" + p.Name
+}
+
+// Controller gives the reference to the pod's controller.
+func (p Pod) Controller() (metav1.OwnerReference, bool) {
+	for _, r := range p.OwnerReferences {
+		if r.Controller != nil && *r.Controller {
+			return r, true
+		}
+	}
+	return metav1.OwnerReference{}, false
+}
+
+// OwnerOf tells who may come back to the pod's leases: a StatefulSet's pod under its own name, else nobody.
+func OwnerOf(p Pod) ipam.Owner {
+	ref, ok := p.Controller()
+	if !ok || ref.Kind != "StatefulSet" {
+		return ipam.PodOwner(p.Namespace)
+	}
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil || gv.Group != "apps" && gv.Group != "apps.kruise.io" {
+		return ipam.PodOwner(p.Namespace)
+	}
+	if _, ok := Ordinal(ref.Name, p.Name); !ok {
+		return ipam.PodOwner(p.Namespace)
+	}
+	return ipam.Owner{Group: gv.Group, Kind: ref.Kind, Namespace: p.Namespace, Name: p.Name}
+}
+
+// Ordinal reads the ordinal of a StatefulSet's pod from its name, <set>-<ordinal>.
+func Ordinal(set, pod string) (int, bool) {
+	digits, ok := strings.CutPrefix(pod, set+"-")
+	if !ok || set == "" {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 31)
+	if err != nil || strconv.FormatUint(n, 10) != digits {
+		return 0, false
+	}
+	return int(n), true
+}
+
+// Skip tells whether the pod gets no address from us, and why. Whether its namespace has opted in is for the caller:
+// the webhook's selector, or the worker.
+func Skip(p Pod, _ Namespace) (reason string, skip bool) {
+	switch {
+	case p.HostNetwork:
+		return "it uses the host's network", true
+	case p.Labels[LabelInject] == InjectDisabled:
+		return "it is labelled " + LabelInject + "=" + InjectDisabled, true
+	}
+	if _, ok := p.Annotations[mirrorKey]; ok {
+		return "it is a mirror of a static pod", true
+	}
+	if p.Annotations[natGatewayKey] != "" {
+		return "it is a NAT gateway of Kube-OVN", true
+	}
+	return "", false
+}
+
+// Asks tells which annotations of the pod ask for something that a pod without a network of its own can't have.
+func Asks(p Pod) []string {
+	if _, ok := p.Annotations[ClaimKey]; ok {
+		return nil
+	}
+	var keys []string
+	for _, s := range []string{SuffixAddress, SuffixMAC, SuffixSubnet, SuffixFamily, SuffixPool, SuffixVip} {
+		if k := Key(DefaultProvider, s); strings.TrimSpace(p.Annotations[k]) != "" {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}

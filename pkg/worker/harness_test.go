@@ -1,0 +1,317 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/berth-net/berth/internal/memkube"
+	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
+	"github.com/berth-net/berth/pkg/ipam"
+	"github.com/berth-net/berth/pkg/network"
+	"github.com/berth-net/berth/pkg/ovn"
+)
+
+// memStore keeps blocks in memory.
+type memStore struct {
+	mu     sync.Mutex
+	next   int
+	blocks map[string]*ipam.Block
+}
+
+func (m *memStore) Get(_ context.Context, name string) (*ipam.Block, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if b := m.blocks[name]; b != nil {
+		c := *b
+		return &c, nil
+	}
+	return nil, ipam.ErrNotFound
+}
+
+func (m *memStore) List(_ context.Context, subnets ...string) ([]*ipam.Block, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []*ipam.Block
+	for _, b := range m.blocks {
+		for _, s := range subnets {
+			if b.Subnet == s {
+				c := *b
+				out = append(out, &c)
+			}
+		}
+		if len(subnets) == 0 {
+			c := *b
+			out = append(out, &c)
+		}
+	}
+	return out, nil
+}
+
+func (m *memStore) Write(_ context.Context, b *ipam.Block) (*ipam.Block, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old := m.blocks[b.Name]
+	if old == nil && b.ResourceVersion != "" || old != nil && old.ResourceVersion != b.ResourceVersion {
+		return nil, ipam.ErrConflict
+	}
+	m.next++
+	c := *b
+	c.ResourceVersion = strconv.Itoa(m.next)
+	m.blocks[b.Name] = &c
+	d := c
+	return &d, nil
+}
+
+func (m *memStore) Delete(_ context.Context, b *ipam.Block) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old := m.blocks[b.Name]; old == nil || old.ResourceVersion != b.ResourceVersion {
+		return ipam.ErrConflict
+	}
+	delete(m.blocks, b.Name)
+	return nil
+}
+
+// world is an API server, a northbound database, a ledger and a worker.
+type world struct {
+	t      *testing.T
+	ctx    context.Context
+	kube   *memkube.Server
+	client client.Client
+	nb     *ovn.Client
+	store  *memStore
+	ledger *ipam.Ledger
+	worker *Worker
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+type worldOptions struct {
+	intercept func(memkube.Request) memkube.Fault
+	age       time.Duration
+}
+
+func newWorld(t *testing.T, o worldOptions) *world {
+	t.Helper()
+	ctrl.SetLogger(logr.Discard())
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	kube, err := memkube.Start(memkube.Options{Namespaces: []string{"app"}, Intercept: o.intercept})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(kube.Close)
+	w := &world{t: t, ctx: ctx, kube: kube, cancel: cancel, store: &memStore{blocks: map[string]*ipam.Block{}}}
+	types, err := Scheme()
+	w.must(err)
+	w.client, err = client.New(kube.Config(), client.Options{Scheme: types})
+	w.must(err)
+	w.nb, err = ovn.Connect(ctx, ovn.Config{Endpoints: []string{startOVSDB(t)}})
+	w.must(err)
+	t.Cleanup(w.nb.Close)
+	w.ledger, err = ipam.New(ipam.Options{Store: w.store, Replica: "test", Clock: clock.RealClock{}, Random: rand.Reader})
+	w.must(err)
+	w.label("app", network.InjectEnabled)
+	w.must(w.client.Create(ctx, &kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "s"},
+		Spec: kubeovnv1.SubnetSpec{CIDRBlock: "10.16.0.0/24", Gateway: "10.16.0.1", Protocol: "IPv4", Provider: "ovn", Vpc: "ovn-cluster"}}))
+	w.must(w.client.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1",
+		Annotations: map[string]string{"ovn.kubernetes.io/ip_address": "100.64.0.2"}}}))
+	w.start(o)
+	t.Cleanup(w.stop)
+	return w
+}
+
+func (w *world) start(o worldOptions) {
+	w.t.Helper()
+	types, err := Scheme()
+	w.must(err)
+	mgr, err := ctrl.NewManager(w.kube.Config(), manager.Options{Scheme: types, Cache: CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}})
+	w.must(err)
+	m, err := NewMetrics(nil)
+	w.must(err)
+	if o.age == 0 {
+		o.age = 200 * time.Millisecond
+	}
+	w.worker, err = New(Options{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Ledger: w.ledger, LedgerSynced: func() bool { return true },
+		Northbound: w.nb, Network: network.Config{DefaultSubnet: "s", ClusterRouter: "ovn-cluster", NodeSwitch: "join", PodNICType: "veth-pair"},
+		Recorder: mgr.GetEventRecorder("berth"), Metrics: m, Clock: clock.RealClock{}, Random: rand.Reader, Topology: Ensure,
+		PendingAge: o.age, SweepPeriod: 100 * time.Millisecond, Concurrency: 8})
+	w.must(err)
+	ctx, cancel := context.WithCancel(w.ctx)
+	w.must(w.worker.Setup(ctx, mgr))
+	w.ended = make(chan error, 1)
+	w.cancel = cancel
+	go func() { w.ended <- mgr.Start(ctx) }()
+	w.until("the topology", func() error {
+		if _, ok := w.nb.Switch("s"); !ok {
+			return fmt.Errorf("no switch")
+		}
+		return nil
+	})
+}
+
+func (w *world) stop() {
+	if w.ended != nil {
+		w.cancel()
+		<-w.ended
+		w.ended = nil
+	}
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// until waits for something to be so.
+func (w *world) until(what string, check func() error) {
+	w.t.Helper()
+	deadline := time.Now().Add(15 * time.Second)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s: %v", what, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (w *world) label(namespace, value string) {
+	w.t.Helper()
+	ns := &corev1.Namespace{}
+	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: namespace}, ns))
+	old := ns.DeepCopy()
+	ns.Labels = map[string]string{network.LabelInject: value}
+	w.must(w.client.Patch(w.ctx, ns, client.MergeFrom(old)))
+}
+
+func podNamed(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: name},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+func onNode(p *corev1.Pod) { p.Spec.NodeName = "n1" }
+
+// admit creates a pod as admission would have it.
+func (w *world) admit(p *corev1.Pod) *corev1.Pod {
+	w.t.Helper()
+	var subnet kubeovnv1.Subnet
+	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: "s"}, &subnet))
+	cat := network.Catalog{Subnets: map[string]network.Subnet{"s": network.NewSubnet(&subnet)}}
+	plan, bad := network.Plan(network.PodOf(p), network.Namespace{Name: "app"}, cat, w.worker.Network)
+	w.must(bad.ToAggregate())
+	claim, err := ipam.NewClaim(rand.Reader)
+	w.must(err)
+	a, err := w.ledger.Take(w.ctx, plan.Request(claim, false))
+	w.must(err)
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
+	}
+	maps.Copy(p.Annotations, network.Annotations(plan, a, cat, w.worker.Network))
+	p.Finalizers = []string{network.Finalizer}
+	w.must(w.client.Create(w.ctx, p))
+	return p
+}
+
+func (w *world) get(name string) (*corev1.Pod, error) {
+	var p corev1.Pod
+	return &p, w.client.Get(w.ctx, client.ObjectKey{Namespace: "app", Name: name}, &p)
+}
+
+// wired waits until the pod is marked routed.
+func (w *world) wired(name string) *corev1.Pod {
+	w.t.Helper()
+	var p *corev1.Pod
+	w.until("pod "+name+" routed", func() (err error) {
+		if p, err = w.get(name); err == nil && p.Annotations["ovn.kubernetes.io/routed"] != "true" {
+			err = fmt.Errorf("not routed: %v", p.Annotations)
+		}
+		return err
+	})
+	return p
+}
+
+// end deletes the pod as kubelet confirms it.
+func (w *world) end(name string) {
+	w.t.Helper()
+	w.must(w.client.Delete(w.ctx, podNamed(name), client.GracePeriodSeconds(0)))
+}
+
+// clean waits until nothing is left of the pods.
+func (w *world) clean() {
+	w.t.Helper()
+	w.until("nothing left", func() error {
+		var pods corev1.PodList
+		var ips kubeovnv1.IPList
+		if err := w.client.List(w.ctx, &pods); err != nil {
+			return err
+		}
+		if err := w.client.List(w.ctx, &ips); err != nil {
+			return err
+		}
+		var ports []string
+		for _, p := range w.nb.Ports() {
+			if p.Type == "" {
+				ports = append(ports, p.Name)
+			}
+		}
+		if len(pods.Items)+len(ips.Items)+len(ports)+len(w.ledger.Leases()) > 0 {
+			return fmt.Errorf("%d pods, %d records, ports %v, leases %v", len(pods.Items), len(ips.Items), ports, w.ledger.Leases())
+		}
+		return nil
+	})
+}
+
+// startOVSDB starts an empty northbound database and returns its remote.
+func startOVSDB(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	db, sock := filepath.Join(dir, "nb.db"), filepath.Join(dir, "nb.sock")
+	if out, err := exec.Command("ovsdb-tool", "create", db, "/usr/share/ovn/ovn-nb.ovsschema").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s: run `apt-get install ovn-central`", err, strings.TrimSpace(string(out)))
+	}
+	cmd := exec.Command("ovsdb-server", "--remote=punix:"+sock, "--unixctl="+filepath.Join(dir, "ctl"), "--log-file="+filepath.Join(dir, "log"), db)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for range 1000 {
+		if c, err := net.Dial("unix", sock); err == nil {
+			_ = c.Close()
+			return "unix:" + sock
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("ovsdb-server doesn't listen")
+	return ""
+}

@@ -1,0 +1,227 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
+	"github.com/berth-net/berth/pkg/ipam"
+	"github.com/berth-net/berth/pkg/lifecycle"
+	"github.com/berth-net/berth/pkg/network"
+)
+
+// Reasons of events.
+const (
+	reasonRefused     = "AddressRefused"
+	reasonWaiting     = "WaitingForAddress"
+	reasonRunning     = "RunningWithoutLease"
+	reasonCopy        = "ClaimOfAnotherPod"
+	reasonUnwired     = "NotWired"
+	actionAllocate    = "Allocate"
+	actionWire        = "Wire"
+	resultGiven       = "given"
+	resultUnavailable = "unavailable"
+	resultRefused     = "refused"
+	resultFailed      = "failed"
+)
+
+// unclaimed looks at a pod without claim and finalizer: is it one that slipped past admission?
+func (w *Worker) unclaimed(ctx context.Context, s *subject) (reconcile.Result, error) {
+	if s.DeletionTimestamp != nil || lifecycle.Ended(s.Pod) {
+		return reconcile.Result{}, nil
+	}
+	ns, ours, err := w.namespace(ctx, s.Namespace)
+	if err != nil || !ours {
+		return reconcile.Result{}, err
+	}
+	if _, skip := network.Skip(network.PodOf(s.Pod), ns); skip {
+		return reconcile.Result{}, nil
+	}
+	return w.late(ctx, s)
+}
+
+// namespace reads a pod's namespace and tells whether its pods are ours.
+func (w *Worker) namespace(ctx context.Context, name string) (network.Namespace, bool, error) {
+	var obj corev1.Namespace
+	if err := w.Client.Get(ctx, client.ObjectKey{Name: name}, &obj); err != nil {
+		if apierrors.IsNotFound(err) {
+			return network.Namespace{Name: name}, false, nil
+		}
+		return network.Namespace{}, false, fmt.Errorf("read namespace %s: %w", name, err)
+	}
+	label := obj.Labels[network.LabelInject]
+	ns := network.Namespace{Name: obj.Name, Labels: obj.Labels, Annotations: obj.Annotations}
+	return ns, label == network.InjectEnabled || label == network.InjectLate, nil
+}
+
+func foreignGate(pod *corev1.Pod) bool {
+	for _, g := range pod.Spec.SchedulingGates {
+		if g.Name != network.AddressGate {
+			return true
+		}
+	}
+	return false
+}
+
+// late gives a pod its addresses after admission: first a claim onto the pod, so that everybody agrees on it, then
+// leases under that claim, then the addresses.
+func (w *Worker) late(ctx context.Context, s *subject) (reconcile.Result, error) {
+	switch {
+	case foreignGate(s.Pod):
+		return reconcile.Result{}, nil // it comes back when the gate goes
+	case s.running():
+		w.warn(s.Pod, reasonRunning, actionAllocate, "the pod runs on an address that is in no lease: it is left alone; recreate it to give it one")
+		return reconcile.Result{}, nil
+	}
+	cat, err := w.catalog(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	ns, _, err := w.namespace(ctx, s.Namespace)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	plan, bad := network.Plan(network.PodOf(s.Pod), ns, cat, w.Network)
+	if err := bad.ToAggregate(); err != nil {
+		w.Metrics.late.WithLabelValues(resultRefused).Inc()
+		w.warn(s.Pod, reasonRefused, actionAllocate, "no address can be given: "+err.Error())
+		return reconcile.Result{RequeueAfter: retryHeld}, nil
+	}
+	if !s.claimed {
+		if s, err = w.lay(ctx, s, plan); s == nil {
+			return reconcile.Result{}, err
+		}
+	}
+	return w.give(ctx, s, plan, cat)
+}
+
+// lay puts a fresh claim and the finalizer onto the pod. It returns nil when the pod has changed meanwhile.
+func (w *Worker) lay(ctx context.Context, s *subject, plan network.Planned) (*subject, error) {
+	claim, err := ipam.NewClaim(w.Random)
+	if err != nil {
+		return nil, err
+	}
+	p := newPatch(s.Pod)
+	p.testVersion()
+	want := map[string]string{network.ClaimKey: string(claim)}
+	if plan.Requested != "" {
+		want[network.RequestedKey] = plan.Requested
+	}
+	p.annotate(want)
+	// Its presence tells later that the addresses are given.
+	p.unannotate(cidrKeys(s)...)
+	p.finalize(network.Finalizer)
+	pod, stale, err := p.send(ctx, w.Client)
+	if err != nil || stale {
+		return nil, err
+	}
+	return w.subjectOf(pod), nil
+}
+
+func cidrKeys(s *subject) []string {
+	var keys []string
+	for _, c := range s.carried {
+		keys = append(keys, network.Key(c.Provider, network.SuffixCIDR))
+	}
+	return keys
+}
+
+// give takes the leases and writes the addresses.
+func (w *Worker) give(ctx context.Context, s *subject, plan network.Planned, cat network.Catalog) (reconcile.Result, error) {
+	w.wait(s.Pod) // before the attempt, so that an address freed during it isn't missed
+	a, err := w.Ledger.Take(ctx, plan.Request(s.claim, true))
+	if refusal, ok := ipam.AsRefusal(err); ok {
+		if !refusal.Unavailable() {
+			w.unwait(s.key())
+			w.Metrics.late.WithLabelValues(resultRefused).Inc()
+			w.warn(s.Pod, reasonRefused, actionAllocate, refusal.Error())
+			return reconcile.Result{RequeueAfter: retryHeld}, nil
+		}
+		w.Metrics.late.WithLabelValues(resultUnavailable).Inc()
+		w.warn(s.Pod, reasonWaiting, actionAllocate, refusal.Error())
+		return reconcile.Result{RequeueAfter: retryWaiting}, nil
+	}
+	w.unwait(s.key())
+	if err != nil {
+		w.Metrics.late.WithLabelValues(resultFailed).Inc()
+		return reconcile.Result{}, fmt.Errorf("lease addresses for pod %s: %w", s.key(), err)
+	}
+	p := newPatch(s.Pod)
+	p.testAnnotation(network.ClaimKey)
+	p.annotate(network.Annotations(plan, a, cat, w.Network))
+	p.finalize(network.Finalizer)
+	p.ungate(network.AddressGate)
+	pod, stale, err := p.send(ctx, w.Client)
+	if err != nil || stale {
+		return reconcile.Result{}, err // leases of a pod that went stay pending, and the sweep finds them
+	}
+	w.Metrics.late.WithLabelValues(resultGiven).Inc()
+	return w.serve(ctx, w.subjectOf(pod))
+}
+
+// renew gives a pod that lost its leases before it ran a new claim, and takes what was given under the old one.
+func (w *Worker) renew(ctx context.Context, s *subject) error {
+	claim, err := ipam.NewClaim(w.Random)
+	if err != nil {
+		return err
+	}
+	p := newPatch(s.Pod)
+	p.testAnnotation(network.ClaimKey)
+	p.annotate(map[string]string{network.ClaimKey: string(claim)})
+	for _, c := range s.carried {
+		for _, suffix := range []string{network.SuffixAddress, network.SuffixMAC, network.SuffixCIDR, network.SuffixGateway, network.SuffixSubnet,
+			network.SuffixAllocated, network.SuffixRouted} {
+			p.unannotate(network.Key(c.Provider, suffix))
+		}
+	}
+	_, _, err = p.send(ctx, w.Client)
+	return err
+}
+
+// adopt leases the very addresses that a running pod uses, under its own claim.
+func (w *Worker) adopt(ctx context.Context, s *subject, cat network.Catalog) error {
+	r := ipam.Request{Claim: s.claim, Existing: true, Owner: network.OwnerOf(network.PodOf(s.Pod))}
+	for _, c := range s.carried {
+		subnet, ok := cat.Subnets[c.Subnet]
+		if !ok || subnet.Set == nil || len(c.Addresses) == 0 {
+			continue
+		}
+		i := ipam.InterfaceRequest{Provider: c.Provider, Candidates: []*ipam.Subnet{subnet.Set}, Addresses: c.Addresses, MAC: c.MAC}
+		for _, a := range c.Addresses {
+			i.Families = append(i.Families, ipam.FamilyOf(a))
+		}
+		r.Interfaces = append(r.Interfaces, i)
+	}
+	if _, err := w.Ledger.Take(ctx, r); err != nil {
+		return fmt.Errorf("the addresses that the pod runs on can't be leased: %w", err)
+	}
+	return nil
+}
+
+// catalog is the topology that a plan may need, from the cache.
+func (w *Worker) catalog(ctx context.Context) (network.Catalog, error) {
+	cat := network.Catalog{Subnets: map[string]network.Subnet{}, Vpcs: map[string]*kubeovnv1.Vpc{}, Vlans: map[string]*kubeovnv1.Vlan{}}
+	var subnets kubeovnv1.SubnetList
+	var vpcs kubeovnv1.VpcList
+	var vlans kubeovnv1.VlanList
+	for _, list := range []client.ObjectList{&subnets, &vpcs, &vlans} {
+		if err := w.Client.List(ctx, list); err != nil {
+			return cat, fmt.Errorf("list topology: %w", err)
+		}
+	}
+	for i := range subnets.Items {
+		cat.Subnets[subnets.Items[i].Name] = network.NewSubnet(&subnets.Items[i])
+	}
+	for i := range vpcs.Items {
+		cat.Vpcs[vpcs.Items[i].Name] = &vpcs.Items[i]
+	}
+	for i := range vlans.Items {
+		cat.Vlans[vlans.Items[i].Name] = &vlans.Items[i]
+	}
+	return cat, nil
+}

@@ -1,0 +1,258 @@
+package worker
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-net/berth/internal/memkube"
+	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
+	"github.com/berth-net/berth/pkg/ipam"
+	"github.com/berth-net/berth/pkg/network"
+	"github.com/berth-net/berth/pkg/ovn"
+	"github.com/berth-net/berth/pkg/ovn/nb"
+)
+
+func TestLifeOfAPod(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	w.admit(podNamed("a"))
+	var port nb.LogicalSwitchPort
+	w.until("the port", func() error {
+		var ok bool
+		if port, ok = w.nb.Port("a.app"); !ok {
+			return fmt.Errorf("no port")
+		}
+		return nil
+	})
+	p, err := w.get("a")
+	w.must(err)
+	if got := port.ExternalIDs[nb.KeyPodUID]; got != string(p.UID) {
+		t.Errorf("port carries UID %q, want %q", got, p.UID)
+	}
+	if p.Annotations["ovn.kubernetes.io/allocated"] != "" {
+		t.Error("allocated before the pod had a node")
+	}
+	w.must(w.client.SubResource("binding").Create(w.ctx, p, &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}))
+	p = w.wired("a")
+	var ip kubeovnv1.IP
+	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: "a.app"}, &ip))
+	want := kubeovnv1.IPSpec{PodName: "a", Namespace: "app", Subnet: "s", NodeName: "n1", IPAddress: p.Annotations["ovn.kubernetes.io/ip_address"],
+		V4IPAddress: p.Annotations["ovn.kubernetes.io/ip_address"], MacAddress: p.Annotations["ovn.kubernetes.io/mac_address"],
+		AttachSubnets: []string{}, AttachIPs: []string{}, AttachMacs: []string{}}
+	if d := cmp.Diff(want, ip.Spec); d != "" {
+		t.Errorf("record (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]string{"node.n1", "s.n1"}, w.nb.GroupsOf("a.app")); d != "" {
+		t.Errorf("groups (-want +got):\n%s", d)
+	}
+	for _, l := range w.ledger.Leases() {
+		if l.PodUID != string(p.UID) {
+			t.Errorf("lease %v is not bound", l)
+		}
+	}
+	w.quiet()
+	w.end("a")
+	w.clean()
+}
+
+// quiet looks at the pod again and again, and sees no write.
+func (w *world) quiet() {
+	w.t.Helper()
+	time.Sleep(300 * time.Millisecond) // what is under way
+	w.kube.ResetRequests()
+	tx := w.worker.writer.Transactions()
+	for range 5 {
+		w.worker.enqueue(client.ObjectKey{Namespace: "app", Name: "a"})
+		time.Sleep(50 * time.Millisecond)
+	}
+	if n := w.worker.writer.Transactions() - tx; n != 0 {
+		w.t.Errorf("%d transactions without a change", n)
+	}
+	for k, n := range w.kube.Requests() {
+		if verb, _, _ := strings.Cut(k, " "); n > 0 && verb != "get" && verb != "list" && verb != "watch" {
+			w.t.Errorf("%d × %q without a change", n, k)
+		}
+	}
+}
+
+// Pods that are deleted before they were ever scheduled.
+func TestB65DeletedUnscheduled(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	for i := range 20 {
+		w.admit(podNamed(fmt.Sprintf("p%d", i)))
+		w.end(fmt.Sprintf("p%d", i))
+	}
+	w.clean()
+}
+
+// A pod that is deleted after its rows were written and before it is patched.
+func TestB67DeletedBeforePatch(t *testing.T) {
+	gate := make(chan struct{})
+	var held atomic.Bool
+	w := newWorld(t, worldOptions{intercept: func(r memkube.Request) memkube.Fault {
+		if r.Verb == "create" && r.Resource == "ips" && held.CompareAndSwap(false, true) {
+			return memkube.Fault{Hold: gate}
+		}
+		return memkube.Fault{}
+	}})
+	w.admit(podNamed("a", onNode))
+	w.until("the record is being made", func() error {
+		if !held.Load() {
+			return fmt.Errorf("not yet")
+		}
+		return nil
+	})
+	w.end("a")
+	close(gate)
+	w.clean()
+}
+
+// The namespace and the subnet are gone before the pod's end was seen.
+func TestB97NamespaceGone(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	w.admit(podNamed("a", onNode))
+	w.wired("a")
+	w.stop()
+	w.end("a")
+	w.must(w.client.Delete(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "app"}}))
+	w.must(w.client.Delete(w.ctx, &kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "s"}}))
+	w.must(w.client.Delete(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}))
+	w.start(worldOptions{})
+	w.clean()
+}
+
+func TestLateAllocation(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	w.must(w.client.Create(w.ctx, podNamed("plain", onNode)))
+	w.must(w.client.Create(w.ctx, podNamed("asked", onNode, func(p *corev1.Pod) {
+		p.Annotations = map[string]string{"ovn.kubernetes.io/ip_address": "10.16.0.77"}
+	})))
+	plain, asked := w.wired("plain"), w.wired("asked")
+	if got := asked.Annotations["ovn.kubernetes.io/ip_address"]; got != "10.16.0.77" {
+		t.Errorf("got %s, asked for 10.16.0.77", got)
+	}
+	for _, p := range []*corev1.Pod{plain, asked} {
+		if len(p.Finalizers) != 1 || p.Annotations[network.ClaimKey] == "" {
+			t.Errorf("pod %s: finalizers %v, annotations %v", p.Name, p.Finalizers, p.Annotations)
+		}
+	}
+	w.end("plain")
+	w.end("asked")
+	w.clean()
+}
+
+func TestRunningPodGetsNoAddress(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	w.label("app", "")
+	w.must(w.client.Create(w.ctx, podNamed("r", onNode)))
+	p, err := w.get("r")
+	w.must(err)
+	p.Status.PodIP = "192.0.2.9"
+	w.must(w.client.Status().Update(w.ctx, p))
+	w.label("app", network.InjectEnabled)
+	time.Sleep(300 * time.Millisecond)
+	if p, err = w.get("r"); err != nil || p.Annotations[network.ClaimKey] != "" {
+		t.Errorf("%v, annotations %v", err, p.Annotations)
+	}
+}
+
+// A copy of a living pod's manifest is neither wired nor does its end free anything.
+func TestCopyIsNotWired(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	a := w.admit(podNamed("a", onNode))
+	w.wired("a")
+	w.must(w.client.Create(w.ctx, podNamed("b", onNode, func(p *corev1.Pod) {
+		p.Annotations, p.Finalizers = a.Annotations, a.Finalizers
+	})))
+	time.Sleep(300 * time.Millisecond)
+	if _, ok := w.nb.Port("b.app"); ok {
+		t.Error("the copy was wired")
+	}
+	w.end("b")
+	w.until("the copy gone", func() error {
+		if _, err := w.get("b"); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("still there: %v", err)
+		}
+		return nil
+	})
+	if _, ok := w.nb.Port("a.app"); !ok || len(w.ledger.Leases()) != 1 {
+		t.Errorf("the end of the copy took from the original: %v", w.ledger.Leases())
+	}
+}
+
+func TestFinishedPodGivesBack(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	w.admit(podNamed("a", onNode))
+	p := w.wired("a")
+	p.Status.Phase = corev1.PodSucceeded
+	w.must(w.client.Status().Update(w.ctx, p))
+	w.until("everything given back", func() error {
+		p, err := w.get("a")
+		if _, wired := w.nb.Port("a.app"); err != nil || wired || len(w.ledger.Leases()) > 0 || len(p.Finalizers) > 0 {
+			return fmt.Errorf("%v, wired %t, leases %v, finalizers %v", err, wired, w.ledger.Leases(), p.Finalizers)
+		}
+		return nil
+	})
+}
+
+func TestFinalizerComesBack(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	w.admit(podNamed("a", onNode))
+	p := w.wired("a")
+	old := p.DeepCopy()
+	p.Finalizers = nil
+	w.must(w.client.Patch(w.ctx, p, client.MergeFrom(old)))
+	w.until("the finalizer", func() error {
+		if p, err := w.get("a"); err != nil || len(p.Finalizers) != 1 {
+			return fmt.Errorf("%v %v", err, p.Finalizers)
+		}
+		return nil
+	})
+}
+
+// The sweep takes back what nobody answers for: a lease of a create that failed, a pod that went without its finalizer, a
+// port and a record left over.
+func TestSweep(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	var subnet kubeovnv1.Subnet
+	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: "s"}, &subnet))
+	_, err := w.ledger.Take(w.ctx, ipam.Request{Claim: "0123456789abcdef0123456789abcdef", Owner: ipam.PodOwner("app"),
+		Interfaces: []ipam.InterfaceRequest{{Provider: "ovn", Candidates: []*ipam.Subnet{network.NewSubnet(&subnet).Set}}}})
+	w.must(err)
+	w.admit(podNamed("a", onNode))
+	p := w.wired("a")
+	w.stop()
+	old := p.DeepCopy()
+	p.Finalizers = nil
+	w.must(w.client.Patch(w.ctx, p, client.MergeFrom(old)))
+	w.end("a")
+	w.start(worldOptions{})
+	w.clean()
+}
+
+// A worker that another one has taken over from ends with an error.
+func TestFencedWorkerEnds(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	w.admit(podNamed("a", onNode))
+	w.wired("a")
+	_, err := w.nb.RaiseEpoch(w.ctx)
+	w.must(err)
+	w.admit(podNamed("b", onNode))
+	select {
+	case err := <-w.ended:
+		w.ended = nil
+		if err == nil || !strings.Contains(err.Error(), ovn.ErrFenced.Error()) {
+			t.Errorf("ended with %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("goes on")
+	}
+}

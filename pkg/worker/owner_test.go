@@ -1,0 +1,120 @@
+package worker
+
+import (
+	"fmt"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
+	"github.com/berth-net/berth/pkg/network"
+)
+
+func ofSet(uid metav1.Object) func(*corev1.Pod) {
+	yes := true
+	return func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: uid.GetUID(), Controller: &yes}}
+	}
+}
+
+// A StatefulSet's pod comes back to its address; scaled away, the address is given back.
+func TestStickyOwner(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	replicas := int32(1)
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: "web"}, Spec: appsv1.StatefulSetSpec{Replicas: &replicas}}
+	w.must(w.client.Create(w.ctx, set))
+	w.admit(podNamed("web-0", onNode, ofSet(set)))
+	first := w.wired("web-0")
+	w.end("web-0")
+	w.until("the first pod gone", func() error {
+		if _, err := w.get("web-0"); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("still there: %v", err)
+		}
+		return nil
+	})
+	if _, ok := w.nb.Port("web-0.app"); ok || len(w.ledger.Leases()) != 1 {
+		t.Fatalf("port left: %t, leases %v", ok, w.ledger.Leases())
+	}
+	w.admit(podNamed("web-0", onNode, ofSet(set)))
+	second := w.wired("web-0")
+	for _, key := range []string{"ovn.kubernetes.io/ip_address", "ovn.kubernetes.io/mac_address", network.ClaimKey} {
+		if first.Annotations[key] != second.Annotations[key] {
+			t.Errorf("%s was %s and is %s", key, first.Annotations[key], second.Annotations[key])
+		}
+	}
+	if l := w.ledger.Leases(); len(l) != 1 || l[0].PodUID != string(second.UID) {
+		t.Errorf("leases %v", l)
+	}
+	old := set.DeepCopy()
+	*set.Spec.Replicas = 0
+	w.must(w.client.Patch(w.ctx, set, client.MergeFrom(old)))
+	w.end("web-0")
+	w.clean()
+}
+
+// A pod behind the gate gets the address that another one leaves, and the gate goes.
+func TestWaitingPodGetsFreedAddress(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	w.must(w.client.Create(w.ctx, &kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "tiny"},
+		Spec: kubeovnv1.SubnetSpec{CIDRBlock: "10.17.0.0/30", Gateway: "10.17.0.1", Protocol: "IPv4", Provider: "ovn", Vpc: "ovn-cluster"}}))
+	inTiny := func(p *corev1.Pod) { p.Annotations = map[string]string{"ovn.kubernetes.io/logical_switch": "tiny"} }
+	w.must(w.client.Create(w.ctx, podNamed("a", onNode, inTiny)))
+	a := w.wired("a")
+	w.must(w.client.Create(w.ctx, podNamed("b", inTiny, func(p *corev1.Pod) {
+		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: network.AddressGate}}
+	})))
+	w.until("b waits", func() error {
+		w.worker.mu.Lock()
+		defer w.worker.mu.Unlock()
+		if len(w.worker.waiting) == 0 {
+			return fmt.Errorf("it does not")
+		}
+		return nil
+	})
+	w.end("a")
+	w.until("b has the address", func() error {
+		b, err := w.get("b")
+		if err != nil || len(b.Spec.SchedulingGates) > 0 || b.Annotations["ovn.kubernetes.io/ip_address"] != a.Annotations["ovn.kubernetes.io/ip_address"] {
+			return fmt.Errorf("%v %v %v", err, b.Spec.SchedulingGates, b.Annotations)
+		}
+		return nil
+	})
+}
+
+// A pod whose leases were lost: before it ran it gets others, once it runs it keeps its own.
+func TestLostLeases(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	a := w.admit(podNamed("a"))
+	runs := w.admit(podNamed("runs", onNode))
+	w.wired("runs")
+	w.until("both bound", func() error {
+		for _, l := range w.ledger.Leases() {
+			if l.PodUID == "" {
+				return fmt.Errorf("%v is not", l)
+			}
+		}
+		return nil
+	})
+	for _, l := range w.ledger.Leases() {
+		w.must(w.ledger.Free(w.ctx, l.Ref()))
+	}
+	w.worker.enqueue(client.ObjectKeyFromObject(a))
+	w.worker.enqueue(client.ObjectKeyFromObject(runs))
+	w.until("leases again", func() error {
+		pod, err := w.get("a")
+		if err != nil || pod.Annotations[network.ClaimKey] == a.Annotations[network.ClaimKey] {
+			return fmt.Errorf("%v, claim is the old one", err)
+		}
+		for _, l := range w.ledger.Leases() {
+			if string(l.Claim) == runs.Annotations[network.ClaimKey] && l.Address.String() == runs.Annotations["ovn.kubernetes.io/ip_address"] &&
+				l.PodUID == string(runs.UID) && len(w.ledger.Leases()) == 2 {
+				return nil
+			}
+		}
+		return fmt.Errorf("leases %v", w.ledger.Leases())
+	})
+}

@@ -1,0 +1,171 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/berth-net/berth/pkg/ipam"
+	"github.com/berth-net/berth/pkg/lifecycle"
+	"github.com/berth-net/berth/pkg/network"
+)
+
+// Times after which a pod that waits is looked at again without any event.
+const (
+	retryWaiting  = 10 * time.Second
+	retryHeld     = 30 * time.Second
+	recheckMargin = time.Second
+)
+
+// subject is a pod and what was found out about it.
+type subject struct {
+	*corev1.Pod
+	claim   ipam.Claim
+	claimed bool
+	carried []network.CarriedInterface
+	// leases held under the pod's claim, as the ledger's cache knows them.
+	leases []ipam.Held
+}
+
+func (w *Worker) subjectOf(pod *corev1.Pod) *subject {
+	s := &subject{Pod: pod, carried: network.Carried(pod.Annotations)}
+	if s.claim, s.claimed = network.ClaimOf(pod.Annotations); s.claimed {
+		s.leases = w.Ledger.ByClaim(s.claim)
+	}
+	return s
+}
+
+func (s *subject) key() client.ObjectKey { return client.ObjectKeyFromObject(s.Pod) }
+
+func (s *subject) uid() string { return string(s.UID) }
+
+func (s *subject) finalized() bool { return slices.Contains(s.Finalizers, network.Finalizer) }
+
+// complete tells that the pod carries what Annotations writes: an address or a MAC with its subnet, and the CIDR, which
+// nobody but the allocation sets.
+func (s *subject) complete() bool {
+	for _, c := range s.carried {
+		if len(c.Addresses) > 0 && s.Annotations[network.Key(c.Provider, network.SuffixCIDR)] != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// running tells that the pod's network is in use, so that it can't be given another address.
+func (s *subject) running() bool {
+	if s.Status.PodIP != "" || lifecycle.Started(s.Pod) {
+		return true
+	}
+	for k, v := range s.Annotations {
+		if _, suffix, ok := network.SplitKey(k); ok && suffix == network.SuffixRouted && v == "true" {
+			return true
+		}
+	}
+	return false
+}
+
+// boundHere are the leases that are bound to this very pod.
+func (s *subject) boundHere() []ipam.Held {
+	var out []ipam.Held
+	for _, l := range s.leases {
+		if l.PodUID == s.uid() {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// Reconcile brings one pod to what its whole truth asks for.
+func (w *Worker) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	if err := w.awaitLead(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	var pod corev1.Pod
+	if err := w.Client.Get(ctx, r.NamespacedName, &pod); err != nil {
+		if apierrors.IsNotFound(err) {
+			w.unwait(r.NamespacedName)
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, fmt.Errorf("read pod %s: %w", r.NamespacedName, err)
+	}
+	result, err := w.reconcile(ctx, w.subjectOf(&pod))
+	if busy := (*busyError)(nil); errors.As(err, &busy) {
+		return reconcile.Result{RequeueAfter: retryHeld}, nil
+	}
+	return result, err
+}
+
+func (w *Worker) reconcile(ctx context.Context, s *subject) (reconcile.Result, error) {
+	if !s.claimed && !s.finalized() {
+		return w.unclaimed(ctx, s)
+	}
+	verdict, err := w.judge(ctx, s)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	switch verdict.Action {
+	case lifecycle.Release, lifecycle.Unwire:
+		w.unwait(s.key())
+		return reconcile.Result{}, w.reclaim(ctx, s)
+	case lifecycle.Serve, lifecycle.RestoreFinalizer:
+		if !s.complete() {
+			return w.late(ctx, s)
+		}
+		w.unwait(s.key())
+		return w.serve(ctx, s)
+	}
+	if verdict.After > 0 {
+		return reconcile.Result{RequeueAfter: verdict.After + recheckMargin}, nil
+	}
+	if verdict.Row == 6 {
+		return reconcile.Result{RequeueAfter: retryHeld}, nil // its node may yet turn out to be lost
+	}
+	return reconcile.Result{}, nil
+}
+
+// judge gathers the facts. Of a sticky owner only the sweep asks whether it still keeps its leases: here it does.
+func (w *Worker) judge(ctx context.Context, s *subject) (lifecycle.Verdict, error) {
+	facts := lifecycle.Facts{Pod: s.Pod, OwnerKeeps: lifecycle.No, Leased: len(s.leases) > 0, Finalized: s.finalized(), Now: w.Clock.Now()}
+	if slices.ContainsFunc(s.leases, func(l ipam.Held) bool { return l.Owner.Sticky() }) {
+		facts.OwnerKeeps = lifecycle.Yes
+	}
+	if s.DeletionTimestamp != nil && s.Spec.NodeName != "" {
+		var node corev1.Node
+		err := w.Client.Get(ctx, client.ObjectKey{Name: s.Spec.NodeName}, &node)
+		switch {
+		case err == nil:
+			facts.Node = &node
+		case apierrors.IsNotFound(err):
+			// The cache may not know a young node yet: only a live read can tell that it is gone.
+			gone, err := w.nodeGone(ctx, s.Spec.NodeName)
+			if err != nil {
+				return lifecycle.Verdict{}, err
+			}
+			facts.NodeGone = gone
+		default:
+			return lifecycle.Verdict{}, fmt.Errorf("read node %s: %w", s.Spec.NodeName, err)
+		}
+	}
+	return lifecycle.Decide(facts), nil
+}
+
+func (w *Worker) nodeGone(ctx context.Context, name string) (bool, error) {
+	err := w.Live.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
+	if err == nil || apierrors.IsNotFound(err) {
+		return err != nil, nil
+	}
+	return false, fmt.Errorf("read node %s: %w", name, err)
+}
+
+// busyError says that a pod can't be wired now, and that nothing is gained by trying again soon.
+type busyError struct{ reason string }
+
+func (e *busyError) Error() string { return e.reason }

@@ -1,0 +1,136 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/berth-net/berth/pkg/ipam"
+	"github.com/berth-net/berth/pkg/network"
+	"github.com/berth-net/berth/pkg/ovn"
+	"github.com/berth-net/berth/pkg/ovn/nb"
+)
+
+// reclaim takes everything back from a pod that is gone: rows, then leases, then records, and the finalizer last. Leases of
+// sticky owners stay: only the sweep frees those. It needs no namespace, subnet or node.
+func (w *Worker) reclaim(ctx context.Context, s *subject) error {
+	began := w.Clock.Now()
+	ports, err := w.portsOf(s)
+	if err != nil {
+		return err
+	}
+	if len(ports) > 0 {
+		if err := w.apply(ctx, ovn.Change{Key: s.key().String(), RemovePorts: ports}); err != nil {
+			return err
+		}
+	}
+	if err := w.freeLeases(ctx, s); err != nil {
+		return err
+	}
+	if err := w.dropRecords(ctx, s, s.finalized() && s.Spec.NodeName != ""); err != nil {
+		return err
+	}
+	p := newPatch(s.Pod)
+	p.unfinalize(network.Finalizer)
+	changed := p.n > 0
+	_, stale, err := p.send(ctx, w.Client)
+	if err != nil {
+		return err
+	}
+	if changed && !stale {
+		w.Metrics.reclaim.Observe(w.Clock.Since(began).Seconds())
+	}
+	w.mu.Lock()
+	delete(w.started, s.uid())
+	w.mu.Unlock()
+	return nil
+}
+
+// portsOf gives the names of this very pod's ports. Those of a successor under its name carry another UID.
+func (w *Worker) portsOf(s *subject) ([]string, error) {
+	if err := w.Northbound.Ready(); err != nil {
+		return nil, fmt.Errorf("ports of pod %s: %w", s.key(), err)
+	}
+	rows := w.Northbound.PodPorts(s.Namespace, s.Name)
+	for _, c := range s.carried {
+		if p, ok := w.Northbound.Port(ovn.PortName(s.Name, s.Namespace, c.Provider)); ok {
+			rows = append(rows, p)
+		}
+	}
+	var names []string
+	for _, p := range rows {
+		uid, claim := p.ExternalIDs[nb.KeyPodUID], p.ExternalIDs[nb.KeyClaim]
+		ours := uid == s.uid() || uid == "" && s.claimed && claim == string(s.claim)
+		if ours && !slices.Contains(names, p.Name) {
+			names = append(names, p.Name)
+		}
+	}
+	return names, nil
+}
+
+// freeLeases frees what is bound to this pod. A lease that it carries and that was never bound is bound first, by the rules
+// of binding, so that the end of a copy frees nothing.
+func (w *Worker) freeLeases(ctx context.Context, s *subject) error {
+	if !s.claimed {
+		return nil
+	}
+	if s.finalized() {
+		if err := w.refresh(ctx, s); err != nil {
+			return err
+		}
+	}
+	if err := w.bindLast(ctx, s); err != nil {
+		return err
+	}
+	var refs []ipam.Ref
+	for _, l := range s.boundHere() {
+		if !l.Owner.Sticky() {
+			refs = append(refs, l.Ref())
+		}
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	if err := ignoreStale(w.Ledger.Free(ctx, refs...)); err != nil {
+		return fmt.Errorf("free the leases of pod %s: %w", s.key(), err)
+	}
+	w.freed(len(refs))
+	return nil
+}
+
+func (w *Worker) bindLast(ctx context.Context, s *subject) error {
+	owner := network.OwnerOf(network.PodOf(s.Pod))
+	var refs []ipam.Ref
+	for _, l := range s.leases {
+		if l.PodUID == "" && l.Owner == owner && !owner.Sticky() && s.carries(l) {
+			refs = append(refs, l.Ref())
+		}
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	if held, err := w.elderCarries(ctx, s); err != nil || held {
+		return err
+	}
+	if _, err := w.Ledger.Bind(ctx, s.uid(), s.Name, refs...); ignoreStale(err) != nil {
+		return fmt.Errorf("bind the leases of pod %s: %w", s.key(), err)
+	}
+	s.leases = w.Ledger.ByClaim(s.claim)
+	return nil
+}
+
+// ignoreStale drops the errors that say that a lease has changed meanwhile: what was decided about it is void.
+func ignoreStale(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var rest []error
+		for _, e := range joined.Unwrap() {
+			rest = append(rest, ignoreStale(e))
+		}
+		return errors.Join(rest...)
+	}
+	if stale := (*ipam.StaleError)(nil); errors.As(err, &stale) {
+		return nil
+	}
+	return err
+}

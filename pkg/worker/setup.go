@@ -1,0 +1,112 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
+	"github.com/berth-net/berth/pkg/network"
+)
+
+// always is a part that runs on standbys too.
+type always func(context.Context) error
+
+// Start runs it.
+func (a always) Start(ctx context.Context) error { return a(ctx) }
+
+// NeedLeaderElection is false.
+func (always) NeedLeaderElection() bool { return false }
+
+// Setup hooks the worker into the manager whose client and cache it was made with.
+func (w *Worker) Setup(ctx context.Context, mgr manager.Manager) error {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, indexClaim, claimIndex); err != nil {
+		return fmt.Errorf("index pods by claim: %w", err)
+	}
+	// The informers of all that is read: the first look at an object must not find an empty cache.
+	for _, obj := range []client.Object{&corev1.Namespace{}, &corev1.Node{}, &kubeovnv1.Subnet{}, &kubeovnv1.Vpc{}, &kubeovnv1.Vlan{}, &kubeovnv1.IP{}} {
+		if _, err := mgr.GetCache().GetInformer(ctx, obj); err != nil {
+			return fmt.Errorf("watch %T: %w", obj, err)
+		}
+	}
+	if err := errors.Join(
+		mgr.Add(manager.RunnableFunc(w.lead)),
+		mgr.Add(manager.RunnableFunc(w.sweepLoop)),
+		mgr.Add(always(w.observe)),
+	); err != nil {
+		return err
+	}
+	if err := w.setupPods(mgr); err != nil {
+		return fmt.Errorf("watch pods: %w", err)
+	}
+	if w.Topology != Ensure {
+		return nil
+	}
+	if err := w.setupTopology(mgr); err != nil {
+		return fmt.Errorf("watch topology: %w", err)
+	}
+	return nil
+}
+
+func (w *Worker) setupPods(mgr manager.Manager) error {
+	skip := true // several workers may live in one process
+	return builder.ControllerManagedBy(mgr).Named("pod").
+		For(&corev1.Pod{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+			p, ok := o.(*corev1.Pod)
+			return ok && !p.Spec.HostNetwork
+		}))).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(w.podsOf), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		WatchesRawSource(source.Channel(w.wake, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: w.Concurrency, SkipNameValidation: &skip, RateLimiter: backoff()}).
+		Complete(reconcile.Func(w.Reconcile))
+}
+
+// backoff of failures. An outage must not keep anybody waiting long after its end.
+func backoff() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 30*time.Second)
+}
+
+// podsOf gives the pods of a namespace that has opted in.
+func (w *Worker) podsOf(ctx context.Context, ns client.Object) []reconcile.Request {
+	if l := ns.GetLabels()[network.LabelInject]; l != network.InjectEnabled && l != network.InjectLate {
+		return nil
+	}
+	var pods corev1.PodList
+	if err := w.Client.List(ctx, &pods, client.InNamespace(ns.GetName()), client.UnsafeDisableDeepCopy); err != nil {
+		w.Log.Error(err, "Pods of a namespace could not be listed", "namespace", ns.GetName())
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range pods.Items {
+		if _, claimed := network.ClaimOf(pods.Items[i].Annotations); !claimed {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&pods.Items[i])})
+		}
+	}
+	return out
+}
+
+func (w *Worker) setupTopology(mgr manager.Manager) error {
+	skip := true
+	byVpc := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: vpcPrefix + o.GetName()}}}
+	})
+	// Status is nobody's wish.
+	spec := builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))
+	return builder.ControllerManagedBy(mgr).Named("topology").
+		For(&kubeovnv1.Subnet{}, spec).
+		Watches(&kubeovnv1.Vpc{}, byVpc, spec).
+		WithOptions(controller.Options{SkipNameValidation: &skip, RateLimiter: backoff()}).
+		Complete(reconcile.Func(w.reconcileTopology))
+}

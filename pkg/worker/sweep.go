@@ -1,0 +1,328 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
+	"github.com/berth-net/berth/pkg/ipam"
+	"github.com/berth-net/berth/pkg/lifecycle"
+	"github.com/berth-net/berth/pkg/network"
+	"github.com/berth-net/berth/pkg/ovn"
+	"github.com/berth-net/berth/pkg/ovn/nb"
+)
+
+// observe watches leases that no pod carries, on leader and standbys alike, until ctx ends.
+func (w *Worker) observe(ctx context.Context) error {
+	tick := w.Clock.NewTicker(min(w.SweepPeriod, max(w.PendingAge/4, time.Millisecond)))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C():
+		}
+		if !w.LedgerSynced() {
+			continue
+		}
+		pods, _, err := w.pods(ctx)
+		if err != nil {
+			w.Log.Error(err, "Pending leases were not watched")
+			continue
+		}
+		w.see(lifecycle.Compare(lifecycle.State{Pods: pods, Leases: w.Ledger.Leases(), Keeps: unasked}))
+	}
+}
+
+// unasked takes every sticky owner's lease for one to watch: only the leader asks the owners, before it frees.
+func unasked(ipam.Owner) lifecycle.Answer { return lifecycle.No }
+
+// see tells the watchlist which leases no pod carries now.
+func (w *Worker) see(findings []lifecycle.Finding) {
+	var loose []ipam.Held
+	for _, f := range findings {
+		if f.Kind == lifecycle.LeasePending || f.Kind == lifecycle.LeaseOrphaned {
+			loose = append(loose, f.Lease)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ripe = map[ipam.Ref]bool{}
+	for _, h := range w.watch.Observe(w.Clock.Now(), loose) {
+		w.ripe[h.Ref()] = true
+	}
+	w.Metrics.watched.Set(float64(w.watch.Len()))
+}
+
+// sweepLoop sweeps at its period and when it is asked to, until ctx ends.
+func (w *Worker) sweepLoop(ctx context.Context) error {
+	if err := w.awaitLead(ctx); err != nil {
+		return nil // it never led
+	}
+	tick := w.Clock.NewTicker(w.SweepPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C():
+		case <-w.trigger:
+		}
+		if err := w.sweep(ctx); err != nil {
+			w.Metrics.sweeps.WithLabelValues("failed").Inc()
+			w.Log.Error(err, "Sweep could not do everything")
+			continue
+		}
+		w.Metrics.sweeps.WithLabelValues("done").Inc()
+	}
+}
+
+// sweep compares everything, and repairs what was found twice and is confirmed by live reads.
+func (w *Worker) sweep(ctx context.Context) error {
+	if err := w.Northbound.Ready(); err != nil {
+		return err
+	}
+	if !w.LedgerSynced() {
+		return errors.New("the ledger is not complete yet")
+	}
+	pods, finalizing, err := w.pods(ctx)
+	if err != nil {
+		return err
+	}
+	records, byName, err := w.records(ctx)
+	if err != nil {
+		return err
+	}
+	findings := lifecycle.Compare(lifecycle.State{
+		Pods: pods, Leases: w.Ledger.Leases(), Ports: w.Northbound.Ports(), Records: records, Keeps: unasked,
+	})
+	w.see(findings)
+	w.Metrics.pending.Set(float64(finalizing))
+	r := &repair{Worker: w, keeper: newKeeper(w.Live, w.Client.RESTMapper()), records: byName, carriers: map[string][]lifecycle.Pod{}}
+	var errs []error
+	counts := map[lifecycle.Kind]int{}
+	for _, f := range w.twice(findings) {
+		if r.kept(ctx, f) {
+			continue
+		}
+		counts[f.Kind]++
+		if err := r.mend(ctx, f); err != nil {
+			errs = append(errs, fmt.Errorf("%s %s: %w", f.Kind, f.Subject, err))
+		}
+	}
+	for _, k := range lifecycle.Kinds() {
+		w.Metrics.findings.WithLabelValues(string(k)).Set(float64(counts[k]))
+	}
+	if _, err := w.Ledger.Prune(ctx); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// twice gives the findings that the sweep before had too.
+func (w *Worker) twice(findings []lifecycle.Finding) []lifecycle.Finding {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	noted := map[string]bool{}
+	var again []lifecycle.Finding
+	for _, f := range findings {
+		k := f.Key()
+		if w.noted[k] {
+			again = append(again, f)
+		}
+		noted[k] = true
+	}
+	w.noted = noted
+	return again
+}
+
+// pods gives all pods with a claim or the finalizer from the cache, and how many are being deleted with the finalizer on.
+func (w *Worker) pods(ctx context.Context) ([]lifecycle.Pod, int, error) {
+	var list corev1.PodList
+	if err := w.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, 0, fmt.Errorf("list pods: %w", err)
+	}
+	finalizing := 0
+	var out []lifecycle.Pod
+	for i := range list.Items {
+		p := podFacts(&list.Items[i])
+		if p.Deleting && p.Finalized {
+			finalizing++
+		}
+		out = append(out, p)
+	}
+	return out, finalizing, nil
+}
+
+func podFacts(p *corev1.Pod) lifecycle.Pod {
+	out := lifecycle.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Over: lifecycle.Ended(p),
+		Deleting: p.DeletionTimestamp != nil}
+	for _, f := range p.Finalizers {
+		out.Finalized = out.Finalized || f == network.Finalizer
+	}
+	// While it has the finalizer, its end is the reconciler's work.
+	out.Over = out.Over && !out.Finalized
+	claim, ok := network.ClaimOf(p.Annotations)
+	if !ok {
+		return out
+	}
+	out.Claim = claim
+	for _, c := range network.Carried(p.Annotations) {
+		if p.Annotations[network.Key(c.Provider, network.SuffixCIDR)] != "" {
+			out.Addresses = append(out.Addresses, c.Addresses...)
+		}
+	}
+	return out
+}
+
+// records gives the IP records that this project made.
+func (w *Worker) records(ctx context.Context) ([]lifecycle.Record, map[string]*kubeovnv1.IP, error) {
+	var list kubeovnv1.IPList
+	if err := w.Client.List(ctx, &list, client.HasLabels{labelClaim}); err != nil {
+		return nil, nil, fmt.Errorf("list IP records: %w", err)
+	}
+	byName := make(map[string]*kubeovnv1.IP, len(list.Items))
+	var out []lifecycle.Record
+	for i := range list.Items {
+		ip := &list.Items[i]
+		byName[ip.Name] = ip
+		out = append(out, lifecycle.Record{Name: ip.Name, Namespace: ip.Spec.Namespace, Pod: ip.Spec.PodName,
+			PodUID: ip.Annotations[annotationUID], Claim: ipam.Claim(ip.Labels[labelClaim])})
+	}
+	return out, byName, nil
+}
+
+// repair is the second half of one sweep.
+type repair struct {
+	*Worker
+	keeper   *keeper
+	records  map[string]*kubeovnv1.IP
+	carriers map[string][]lifecycle.Pod
+}
+
+// kept tells that a finding is none, for a sticky owner keeps the lease, or nobody knows.
+func (r *repair) kept(ctx context.Context, f lifecycle.Finding) bool {
+	loose := f.Kind == lifecycle.LeasePending || f.Kind == lifecycle.LeaseOrphaned
+	return loose && f.Lease.Owner.Sticky() && r.keeper.keeps(ctx, f.Lease.Owner) != lifecycle.No
+}
+
+func (r *repair) mend(ctx context.Context, f lifecycle.Finding) error {
+	var done bool
+	var err error
+	switch f.Kind {
+	case lifecycle.LeasePending, lifecycle.LeaseOrphaned:
+		done, err = r.mendLease(ctx, f)
+	case lifecycle.PortOrphaned:
+		done, err = r.mendPort(ctx, f)
+	case lifecycle.RecordOrphaned:
+		done, err = r.mendRecord(ctx, f)
+	case lifecycle.LeaseMissing, lifecycle.FinalizerMissing, lifecycle.PortUnleased, lifecycle.PortDuplicate:
+		r.enqueue(client.ObjectKey{Namespace: f.Namespace, Name: f.Pod})
+	}
+	if done {
+		r.Metrics.repairs.WithLabelValues(string(f.Kind)).Inc()
+		r.Log.Info("Repaired", "kind", f.Kind, "subject", f.Subject, "pod", f.Namespace+"/"+f.Pod)
+	}
+	return err
+}
+
+// mendLease frees a lease that was watched long enough, or whose pod is gone, and that no pod carries in a live read.
+func (r *repair) mendLease(ctx context.Context, f lifecycle.Finding) (bool, error) {
+	l := f.Lease
+	r.mu.Lock()
+	ripe := r.ripe[l.Ref()]
+	r.mu.Unlock()
+	if l.PodUID == "" || l.Owner.Sticky() {
+		if !ripe {
+			return false, nil
+		}
+	} else if gone, err := r.podGone(ctx, l.Owner.Namespace, l.PodName, l.PodUID); err != nil || !gone {
+		return false, err
+	}
+	carried, err := r.carriedLive(ctx, l)
+	if err != nil || carried {
+		return false, err
+	}
+	if ports := r.portsUnder(l); len(ports) > 0 {
+		if err := r.apply(ctx, ovn.Change{Key: "sweep of " + f.Subject, RemovePorts: ports}); err != nil {
+			return false, err
+		}
+	}
+	if err := ignoreStale(r.Ledger.Free(ctx, l.Ref())); err != nil {
+		return false, err
+	}
+	r.freed(1)
+	return true, nil
+}
+
+// portsUnder gives the ports that have the lease's address under its claim.
+func (r *repair) portsUnder(l ipam.Held) []string {
+	var names []string
+	for _, p := range r.Northbound.Ports() {
+		if p.ExternalIDs[nb.KeyClaim] != string(l.Claim) {
+			continue
+		}
+		for _, a := range lifecycle.PortAddresses(p) {
+			if a == l.Address {
+				names = append(names, p.Name)
+			}
+		}
+	}
+	return names
+}
+
+// carriedLive reads the pods of the lease's namespace live, once a sweep, and tells whether one carries the lease.
+func (r *repair) carriedLive(ctx context.Context, l ipam.Held) (bool, error) {
+	pods, ok := r.carriers[l.Owner.Namespace]
+	if !ok {
+		var list corev1.PodList
+		if err := r.Live.List(ctx, &list, client.InNamespace(l.Owner.Namespace)); err != nil {
+			return false, fmt.Errorf("list the pods of namespace %s: %w", l.Owner.Namespace, err)
+		}
+		for i := range list.Items {
+			pods = append(pods, podFacts(&list.Items[i]))
+		}
+		r.carriers[l.Owner.Namespace] = pods
+	}
+	for _, p := range pods {
+		if p.Over || p.Claim != l.Claim {
+			continue
+		}
+		if !l.Address.IsValid() {
+			return true, nil
+		}
+		for _, a := range p.Addresses {
+			if a == l.Address {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+func (r *repair) mendPort(ctx context.Context, f lifecycle.Finding) (bool, error) {
+	gone, err := r.podGone(ctx, f.Namespace, f.Pod, f.PodUID)
+	if err != nil || !gone {
+		return false, err
+	}
+	// The name may be its successor's by now.
+	if p, ok := r.Northbound.Port(f.Subject); !ok || p.ExternalIDs[nb.KeyPodUID] != f.PodUID {
+		return false, nil
+	}
+	err = r.apply(ctx, ovn.Change{Key: "sweep of " + f.Subject, RemovePorts: []string{f.Subject}})
+	return err == nil, err
+}
+
+func (r *repair) mendRecord(ctx context.Context, f lifecycle.Finding) (bool, error) {
+	gone, err := r.podGone(ctx, f.Namespace, f.Pod, f.PodUID)
+	if err != nil || !gone {
+		return false, err
+	}
+	err = r.dropRecord(ctx, r.records[f.Subject])
+	return err == nil, err
+}

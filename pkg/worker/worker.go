@@ -1,0 +1,228 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/berth-net/berth/pkg/ipam"
+	"github.com/berth-net/berth/pkg/lifecycle"
+	"github.com/berth-net/berth/pkg/network"
+	"github.com/berth-net/berth/pkg/ovn"
+)
+
+// Options of a Worker. All fields are needed unless said otherwise.
+type Options struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Ledger of all leases.
+	Ledger *ipam.Ledger
+	// LedgerSynced tells that the ledger knows all blocks.
+	LedgerSynced func() bool
+	// Northbound mirrors the database.
+	Northbound *ovn.Client
+	// Network is the contract's configuration.
+	Network network.Config
+	// Recorder of events on pods.
+	Recorder events.EventRecorder
+	// Metrics to count in.
+	Metrics *Metrics
+	// Clock and Random are injected.
+	Clock  clock.WithTicker
+	Random io.Reader
+	// Log may be the zero value.
+	Log logr.Logger
+	// Topology is Ensure or External.
+	Topology Topology
+	// SweepPeriod is the time between sweeps; zero means 30 s.
+	SweepPeriod time.Duration
+	// PendingAge is how long a lease without a pod is watched; zero means lifecycle.DefaultPendingAge.
+	PendingAge time.Duration
+	// Concurrency is how many pods are worked on at once; zero means 128.
+	Concurrency int
+}
+
+// Topology says who realises Subnets and Vpcs.
+type Topology string
+
+// The modes.
+const (
+	// Ensure: the worker does.
+	Ensure Topology = "ensure"
+	// External: somebody else does, such as kube-ovn-controller.
+	External Topology = "external"
+)
+
+// Worker does the work. Setup hooks it into a manager.
+type Worker struct {
+	Options
+	// leading is closed when writer is set: from then on there is something to write with.
+	leading chan struct{}
+	writer  *ovn.Writer
+	// broken gets the error that ends the process.
+	broken chan error
+
+	trigger chan struct{}
+	wake    chan event.GenericEvent
+
+	mu      sync.Mutex
+	watch   *lifecycle.Watchlist
+	ripe    map[ipam.Ref]bool
+	noted   map[string]bool
+	waiting map[client.ObjectKey]time.Time
+	started map[string]time.Time
+	index   addressIndex
+}
+
+// New makes a worker.
+func New(o Options) (*Worker, error) {
+	switch {
+	case o.Client == nil || o.Live == nil || o.Ledger == nil || o.Northbound == nil || o.LedgerSynced == nil:
+		return nil, errors.New("a worker needs a client, live reads, a ledger and a northbound client")
+	case o.Recorder == nil || o.Metrics == nil || o.Clock == nil || o.Random == nil:
+		return nil, errors.New("a worker needs an event recorder, metrics, a clock and a source of randomness")
+	}
+	if o.SweepPeriod <= 0 {
+		o.SweepPeriod = 30 * time.Second
+	}
+	if o.PendingAge <= 0 {
+		o.PendingAge = lifecycle.DefaultPendingAge
+	}
+	if o.Concurrency <= 0 {
+		o.Concurrency = 128
+	}
+	return &Worker{
+		Options: o, leading: make(chan struct{}), broken: make(chan error, 1),
+		trigger: make(chan struct{}, 1), wake: make(chan event.GenericEvent, 4096),
+		watch: lifecycle.NewWatchlist(o.PendingAge), ripe: map[ipam.Ref]bool{}, noted: map[string]bool{},
+		waiting: map[client.ObjectKey]time.Time{}, started: map[string]time.Time{},
+	}, nil
+}
+
+// Sweep asks for a sweep now. It does not wait for it.
+func (w *Worker) Sweep() {
+	select {
+	case w.trigger <- struct{}{}:
+	default:
+	}
+}
+
+// lead makes this process the one that writes, and writes until ctx ends or another one has taken over.
+func (w *Worker) lead(ctx context.Context) error {
+	if err := w.awaitLedger(ctx); err != nil {
+		return err
+	}
+	epoch, err := w.Northbound.RaiseEpoch(ctx)
+	if err != nil {
+		return err
+	}
+	w.writer = ovn.NewWriter(w.Northbound, ovn.WriterOptions{Epoch: epoch})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- w.writer.Run(ctx) }()
+	close(w.leading)
+	w.Metrics.leading.Set(1)
+	defer w.Metrics.leading.Set(0)
+	w.Log.Info("Leading", "epoch", epoch)
+	select {
+	case err := <-w.broken:
+		return err
+	case err := <-ended:
+		return err
+	}
+}
+
+func (w *Worker) awaitLedger(ctx context.Context) error {
+	for !w.LedgerSynced() {
+		select {
+		case <-w.Clock.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// awaitLead waits until this process writes.
+func (w *Worker) awaitLead(ctx context.Context) error {
+	select {
+	case <-w.leading:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// apply writes a change. A fence ends the process: it must be elected anew.
+func (w *Worker) apply(ctx context.Context, ch ovn.Change) error {
+	if err := w.awaitLead(ctx); err != nil {
+		return err
+	}
+	err := w.writer.Apply(ctx, ch)
+	if errors.Is(err, ovn.ErrFenced) {
+		select {
+		case w.broken <- err:
+		default:
+		}
+	}
+	return err
+}
+
+// warn tells of a failure or a wait on the pod.
+func (w *Worker) warn(pod *corev1.Pod, reason, action, text string) {
+	w.Metrics.held.WithLabelValues(reason).Inc()
+	w.Recorder.Eventf(pod, nil, corev1.EventTypeWarning, reason, action, "%s", text)
+}
+
+// wait puts a pod among those that wait for an address.
+func (w *Worker) wait(pod *corev1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waiting[client.ObjectKeyFromObject(pod)] = pod.CreationTimestamp.Time
+}
+
+// unwait takes it out again.
+func (w *Worker) unwait(key client.ObjectKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.waiting, key)
+}
+
+// freed wakes as many waiting pods as addresses were freed, the oldest first.
+func (w *Worker) freed(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for ; n > 0 && len(w.waiting) > 0; n-- {
+		var oldest client.ObjectKey
+		var since time.Time
+		for k, t := range w.waiting {
+			if oldest.Name == "" || t.Before(since) {
+				oldest, since = k, t
+			}
+		}
+		delete(w.waiting, oldest)
+		w.enqueue(oldest)
+	}
+}
+
+// enqueue has a pod looked at again. A full queue drops it: the sweep and the next event bring it back.
+func (w *Worker) enqueue(key client.ObjectKey) {
+	pod := &corev1.Pod{}
+	pod.Namespace, pod.Name = key.Namespace, key.Name
+	select {
+	case w.wake <- event.GenericEvent{Object: pod}:
+	default:
+	}
+}
