@@ -1,0 +1,50 @@
+# Berth's build. Everything that a target needs is installed by hack/tools.sh, once.
+.PHONY: help build test e2e demo up down bench lint generate verify
+.DEFAULT_GOAL := help
+
+DIR ?= /tmp/berth-cluster
+
+help: ## this list
+	@grep -E '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+build: ## the programs, in bin/
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/... ./e2e/cmd/...
+
+test: ## unit and integration tests, race detector on; installs OVN's packages
+	@hack/tools.sh ovn >/dev/null
+	go vet ./...
+	go test -race -count=1 -timeout 15m ./...
+
+e2e: build ## the whole path on a real control plane, OVN and two nodes; needs root
+	@hack/tools.sh cluster >/dev/null
+	go vet -tags e2e ./e2e/...
+	go test -tags e2e -count=1 -timeout 30m -v ./e2e/...
+
+demo: ## the main job in one process; BREAK=release leaves one address unreleased, and must fail
+	@hack/tools.sh ovn >/dev/null || echo "OVN's packages could not be installed" >&2
+	go run ./cmd/demo $(if $(BREAK),--break=$(BREAK))
+
+up: build ## start the local cluster and print how to reach it; needs root
+	@hack/tools.sh cluster >/dev/null
+	bin/berth-cluster --dir=$(DIR) up
+
+down: ## stop the local cluster
+	go run ./e2e/cmd/berth-cluster --dir=$(DIR) down
+
+bench: ## benchmarks
+	go test -run '^$$' -bench . -benchmem ./pkg/...
+
+lint: ## linters, from their own module
+	go -C tools/lint tool -n golangci-lint >/dev/null
+	$$(go -C tools/lint tool -n golangci-lint) run ./...
+
+generate: ## CRDs and deepcopy
+	tool=$$(go -C tools/dev tool -n controller-gen) && \
+	$$tool object paths=./pkg/api/... && \
+	$$tool crd:maxDescLen=200,generateEmbeddedObjectMeta=true paths=./pkg/api/... output:crd:dir=manifests/crds
+
+verify: generate ## fail when generated files are stale or code is not formatted
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt -w on these"; exit 1; }
+	@git diff --exit-code -- pkg/api manifests/crds || { echo "generated files are stale: commit what make generate wrote"; exit 1; }
+	@test -z "$$(git status --porcelain -- pkg/api manifests/crds)" || { git status --porcelain -- pkg/api manifests/crds; exit 1; }

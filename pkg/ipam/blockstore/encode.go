@@ -1,0 +1,215 @@
+package blockstore
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-net/berth/pkg/api/berth/v1alpha1"
+	"github.com/berth-net/berth/pkg/ipam"
+)
+
+// MalformedError says that a stored block can't be read.
+type MalformedError struct {
+	// Block is the name of the AddressBlock, Field the path of what is wrong in it.
+	Block, Field string
+	// Err says what is wrong.
+	Err error
+}
+
+func (e *MalformedError) Error() string {
+	return fmt.Sprintf("AddressBlock %s: %s: %v: restore the object from a backup, or delete it to have it rebuilt", e.Block, e.Field, e.Err)
+}
+
+// Unwrap returns what is wrong.
+func (e *MalformedError) Unwrap() error { return e.Err }
+
+// encode writes b as an object.
+func encode(b *ipam.Block) *v1alpha1.AddressBlock {
+	o := &v1alpha1.AddressBlock{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: "AddressBlock"},
+		ObjectMeta: metav1.ObjectMeta{Name: b.Name, ResourceVersion: b.ResourceVersion, UID: types.UID(b.UID), Labels: map[string]string{
+			v1alpha1.LabelSubnet: b.Subnet, v1alpha1.LabelKind: v1alpha1.KindAddresses}},
+		Spec: v1alpha1.AddressBlockSpec{Version: b.Version, Subnet: b.Subnet, SubnetUID: b.SubnetUID, Revision: b.Revision,
+			Unknown: b.Unknown, Leases: make([]v1alpha1.Lease, 0, len(b.Leases)), Freed: make([]v1alpha1.Freed, 0, len(b.Freed))},
+	}
+	if b.MACs() {
+		o.Labels[v1alpha1.LabelKind] = v1alpha1.KindMACs
+	} else {
+		o.Spec.First = b.First.String()
+	}
+	for _, l := range b.Leases {
+		o.Spec.Leases = append(o.Spec.Leases, encodeLease(l))
+	}
+	for _, f := range b.Freed {
+		w := v1alpha1.Freed{Address: f.Address.String(), At: f.At, Unknown: f.Unknown}
+		if f.Owner != (ipam.Owner{}) {
+			w.Owner = f.Owner.String()
+		}
+		o.Spec.Freed = append(o.Spec.Freed, w)
+	}
+	return o
+}
+
+func encodeLease(l *ipam.Lease) v1alpha1.Lease {
+	w := v1alpha1.Lease{MAC: l.MAC.String(), Claim: string(l.Claim), Generation: l.Generation, Owner: l.Owner.String(), Provider: l.Provider,
+		Requested: l.Requested, PodUID: l.PodUID, PodName: l.PodName, Unknown: l.Unknown}
+	if l.Address.IsValid() {
+		w.Address = l.Address.String()
+		if l.Address.Is4() && l.MAC == ipam.DerivedMAC(l.Address) {
+			w.MAC = ""
+		}
+	}
+	return w
+}
+
+// decode reads an object. What it returns shares nothing with o that is ever changed.
+func decode(o *v1alpha1.AddressBlock) (*ipam.Block, error) {
+	s := &o.Spec
+	b := &ipam.Block{Name: o.Name, Subnet: s.Subnet, SubnetUID: s.SubnetUID, Version: s.Version, Revision: s.Revision,
+		ResourceVersion: o.ResourceVersion, UID: string(o.UID), Unknown: maps.Clone(s.Unknown)}
+	bad := func(field string, err error) (*ipam.Block, error) {
+		return nil, &MalformedError{Block: o.Name, Field: field, Err: err}
+	}
+	if s.Subnet == "" {
+		return bad("spec.subnet", errors.New("is empty"))
+	}
+	switch kind := o.Labels[v1alpha1.LabelKind]; {
+	case s.First != "":
+		first, err := parseAddr(s.First)
+		if err != nil {
+			return bad("spec.first", err)
+		}
+		if first != blockFirst(first) {
+			return bad("spec.first", fmt.Errorf("%s is not the first of %d addresses", first, ipam.BlockSize))
+		}
+		b.First = first
+	case kind == v1alpha1.KindAddresses:
+		return bad("spec.first", errors.New("is empty in a block of addresses"))
+	}
+	for i := range s.Leases {
+		l, field, err := decodeLease(b, &s.Leases[i])
+		if err != nil {
+			return bad(fmt.Sprintf("spec.leases[%d].%s", i, field), err)
+		}
+		b.Leases = append(b.Leases, l)
+	}
+	slices.SortFunc(b.Leases, compareLeases)
+	for i := 1; i < len(b.Leases); i++ {
+		if compareLeases(b.Leases[i-1], b.Leases[i]) == 0 {
+			return bad("spec.leases", fmt.Errorf("%s is leased twice", ipam.Held{Lease: *b.Leases[i]}.Ref()))
+		}
+	}
+	if field, err := decodeFreed(b, s.Freed); err != nil {
+		return bad(field, err)
+	}
+	return b, nil
+}
+
+func decodeLease(b *ipam.Block, w *v1alpha1.Lease) (*ipam.Lease, string, error) {
+	l := &ipam.Lease{Generation: w.Generation, Provider: w.Provider, Requested: w.Requested, PodUID: w.PodUID, PodName: w.PodName,
+		Unknown: maps.Clone(w.Unknown)}
+	var err error
+	var ok bool
+	if l.Claim, ok = ipam.ParseClaim(w.Claim); !ok {
+		return nil, "c", fmt.Errorf("%q is not a claim of 32 hexadecimal digits", w.Claim)
+	}
+	if l.Owner, err = ipam.ParseOwner(w.Owner); err != nil {
+		return nil, "o", err
+	}
+	if w.MAC != "" {
+		if l.MAC, err = ipam.ParseMAC(w.MAC); err != nil {
+			return nil, "mac", err
+		}
+	}
+	if b.MACs() {
+		switch {
+		case w.Address != "":
+			return nil, "ip", fmt.Errorf("%q stands in a bucket of MACs", w.Address)
+		case w.MAC == "":
+			return nil, "mac", errors.New("is empty in a bucket of MACs")
+		}
+		return l, "", nil
+	}
+	if l.Address, err = addressIn(b, w.Address); err != nil {
+		return nil, "ip", err
+	}
+	if w.MAC == "" {
+		if !l.Address.Is4() {
+			return nil, "mac", fmt.Errorf("is empty beside the IPv6 address %s", l.Address)
+		}
+		l.MAC = ipam.DerivedMAC(l.Address)
+	}
+	return l, "", nil
+}
+
+// decodeFreed reads what is remembered of free addresses. Of an address that is leased nothing needs to be.
+func decodeFreed(b *ipam.Block, freed []v1alpha1.Freed) (field string, err error) {
+	if b.MACs() {
+		return "", nil
+	}
+	leased := make(map[netip.Addr]bool, len(b.Leases))
+	for _, l := range b.Leases {
+		leased[l.Address] = true
+	}
+	for i, w := range freed {
+		f := ipam.Freed{At: w.At, Unknown: maps.Clone(w.Unknown)}
+		if f.Address, err = addressIn(b, w.Address); err != nil {
+			return fmt.Sprintf("spec.freed[%d].ip", i), err
+		}
+		if w.Owner != "" {
+			if f.Owner, err = ipam.ParseOwner(w.Owner); err != nil {
+				return fmt.Sprintf("spec.freed[%d].o", i), err
+			}
+		}
+		if !leased[f.Address] {
+			leased[f.Address] = true // once is enough
+			b.Freed = append(b.Freed, f)
+		}
+	}
+	slices.SortFunc(b.Freed, func(x, y ipam.Freed) int { return x.Address.Compare(y.Address) })
+	return "", nil
+}
+
+func compareLeases(a, b *ipam.Lease) int {
+	if c := a.Address.Compare(b.Address); c != 0 || a.Address.IsValid() {
+		return c
+	}
+	return strings.Compare(string(a.MAC[:]), string(b.MAC[:]))
+}
+
+func addressIn(b *ipam.Block, s string) (netip.Addr, error) {
+	a, err := parseAddr(s)
+	if err != nil {
+		return a, err
+	}
+	if blockFirst(a) != b.First {
+		return a, fmt.Errorf("%s does not belong in the block of %s", a, b.First)
+	}
+	return a, nil
+}
+
+func parseAddr(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return a, err
+	}
+	if a.Zone() != "" || a.Is4In6() {
+		return a, fmt.Errorf("%s has a zone, or is an IPv4 address written as IPv6", a)
+	}
+	return a, nil
+}
+
+// blockFirst gives the first address of the block that a belongs to.
+func blockFirst(a netip.Addr) netip.Addr {
+	b := a.AsSlice()
+	b[len(b)-1] &^= ipam.BlockSize - 1
+	first, _ := netip.AddrFromSlice(b)
+	return first
+}
