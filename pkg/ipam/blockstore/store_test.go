@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,17 +57,17 @@ func TestErrorsOfWrites(t *testing.T) {
 		"lost the line": {memkube.ErrAbort, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asked := 0
+			var asked atomic.Int32
 			s := open(t, memkube.Options{Intercept: func(r memkube.Request) memkube.Fault {
-				asked++
+				asked.Add(1)
 				return memkube.Fault{Err: c.err}
 			}})
 			_, err := s.Write(t.Context(), storetest.Blocks()[0])
 			if err == nil || errors.Is(err, ipam.ErrConflict) != (c.want == ipam.ErrConflict) || errors.Is(err, ipam.ErrRefused) != (c.want == ipam.ErrRefused) {
 				t.Errorf("got %v, want kind %v", err, c.want)
 			}
-			if asked != 1 {
-				t.Errorf("the write was sent %d times", asked)
+			if n := asked.Load(); n != 1 {
+				t.Errorf("the write was sent %d times", n)
 			}
 		})
 	}
