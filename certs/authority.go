@@ -292,11 +292,11 @@ func (a *Authority) renew(st state, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("no serving certificate, check names and durations: %w", err)
 	}
-	a.opts.Log.Info("new serving certificate", "expires", cert.NotAfter, "authority", s.cert.Subject.String())
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.leaf = &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
 	a.issuer = s.cert
+	a.mu.Unlock()
+	a.opts.Log.Info("new serving certificate", "expires", cert.NotAfter, "authority", s.cert.Subject.String())
 	return nil
 }
 
