@@ -60,7 +60,7 @@ func deps(t *testing.T, pkg string) []string {
 		t.Fatal(err)
 	}
 	got := strings.Fields(string(out))
-	if len(got) < 2 {
+	if len(got) == 0 || got[len(got)-1] != pkg {
 		t.Fatalf("go list gave %q", got)
 	}
 	return got
