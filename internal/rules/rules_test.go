@@ -39,7 +39,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestOnlyOVNBuildsOperations holds that OVSDB operations are built in one place. internal/demo and tests may read.
+// TestOnlyOVNBuildsOperations holds that OVSDB operations are built in one place.
 func TestOnlyOVNBuildsOperations(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, module+"...").Output()
 	if err != nil {

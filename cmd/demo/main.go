@@ -1,0 +1,27 @@
+// Command demo shows Berth's main job in one process: pods get their addresses at CREATE, their rows in OVN, and leave
+// nothing behind.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/berth-net/berth/internal/demo"
+)
+
+func main() {
+	flags := flag.NewFlagSet("demo", flag.ExitOnError)
+	brk := flags.String("break", "", "release: leave one pod undeleted, so that the demo fails")
+	_ = flags.Parse(os.Args[1:]) // ExitOnError
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := demo.Run(ctx, os.Stdout, *brk)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
