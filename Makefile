@@ -36,7 +36,6 @@ bench: ## benchmarks
 	go test -run '^$$' -bench . -benchmem ./pkg/...
 
 lint: ## linters, from their own module
-	go -C tools/lint tool -n golangci-lint >/dev/null
 	$$(go -C tools/lint tool -n golangci-lint) run ./...
 
 generate: ## CRDs and deepcopy
