@@ -156,7 +156,20 @@ func (h *harness) scale(ctx context.Context, t *testing.T, deployment string, re
 	}
 	h.until(ctx, t, fmt.Sprintf("%s has %d replicas", deployment, replicas), func() bool {
 		d, err := h.Client().AppsV1().Deployments("berth-system").Get(ctx, deployment, metav1.GetOptions{})
-		return err == nil && d.Status.Replicas == replicas && d.Status.ReadyReplicas == replicas
+		if err != nil || d.Status.Replicas != replicas || d.Status.ReadyReplicas != replicas {
+			return false
+		}
+		// Those that end still answer while they drain, and the Deployment does not count them.
+		l, err := h.Client().CoreV1().Pods("berth-system").List(ctx, metav1.ListOptions{})
+		n := int32(0)
+		if err == nil {
+			for _, p := range l.Items {
+				if strings.HasPrefix(p.Name, deployment+"-") {
+					n++
+				}
+			}
+		}
+		return err == nil && n == replicas
 	})
 }
 
