@@ -21,9 +21,10 @@ import (
 const (
 	// bodyLimit is above the largest review that an API server sends.
 	bodyLimit = 7 << 20
-	// DefaultTimeout is what a call without ?timeout= has; MaxTimeout what none exceeds.
+	// DefaultTimeout is what a call without ?timeout= has.
 	DefaultTimeout = 10 * time.Second
-	MaxTimeout     = 30 * time.Second
+	// MaxTimeout is what no call exceeds.
+	MaxTimeout = 30 * time.Second
 	// DefaultMargin is kept of the caller's time for the way back.
 	DefaultMargin = 500 * time.Millisecond
 	// DefaultConcurrency is how many requests are answered at once.

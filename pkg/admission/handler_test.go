@@ -70,12 +70,12 @@ func (f *fakeLedger) give(r ipam.Request) *ipam.Allocation {
 	if len(held) == 0 {
 		f.next++
 		addr := netip.AddrFrom4([4]byte{10, 16, 0, 10 + f.next})
-		if len(i.Addresses) > 0 {
-			addr = i.Addresses[0]
+		if len(i.Choices) > 0 {
+			addr = i.Choices[0][0]
 		}
 		held = []ipam.Held{{Lease: ipam.Lease{Address: addr, Claim: r.Claim, Owner: r.Owner, MAC: ipam.DerivedMAC(addr)}}}
 	}
-	return &ipam.Allocation{Claim: r.Claim, Interfaces: []ipam.Assignment{{Provider: i.Provider, Subnet: i.Candidates[0], Leases: held, MAC: held[0].MAC}}}
+	return &ipam.Allocation{Claim: r.Claim, Interfaces: []ipam.Assignment{{Provider: i.Provider, Subnet: i.Candidates[0].Subnet, Leases: held, MAC: held[0].MAC}}}
 }
 
 func (f *fakeLedger) ByClaim(c ipam.Claim) []ipam.Held {

@@ -65,29 +65,38 @@ func (b *Block) put(l Lease) *Lease {
 		b.Leases[i] = &l
 	} else {
 		b.Leases = slices.Insert(b.Leases, i, &l)
-		b.Freed = slices.DeleteFunc(b.Freed, func(f Freed) bool { return f.Address == l.Address })
+		if j, ok := b.searchFreed(l.Address); ok {
+			b.Freed = slices.Delete(b.Freed, j, j+1)
+		}
 	}
 	return &l
 }
 
-// drop removes the lease. at is remembered as the moment of freeing; 0 means that nobody ever used it, and it is as
-// fresh as before.
-func (b *Block) drop(l *Lease, at int64) {
+// drop removes the lease, and remembers f of its address; an f without moment means that nobody ever used it.
+func (b *Block) drop(l *Lease, f Freed) {
 	i, ok := b.search(l.Address, l.MAC)
 	if !ok {
 		return
 	}
 	b.Revision++
 	b.Leases = slices.Delete(b.Leases, i, i+1)
-	if at == 0 || b.MACs() {
+	if f.At == 0 || b.MACs() {
 		return
 	}
-	f := Freed{Address: l.Address, At: at}
-	if l.Owner.Sticky() {
-		f.Owner = l.Owner
-	}
-	j, _ := slices.BinarySearchFunc(b.Freed, f, func(x, y Freed) int { return x.Address.Compare(y.Address) })
+	j, _ := b.searchFreed(f.Address)
 	b.Freed = slices.Insert(b.Freed, j, f)
+}
+
+func (b *Block) searchFreed(a netip.Addr) (int, bool) {
+	return slices.BinarySearchFunc(b.Freed, a, func(f Freed, a netip.Addr) int { return f.Address.Compare(a) })
+}
+
+// freed is what is remembered of a free address.
+func (b *Block) freed(a netip.Addr) Freed {
+	if i, ok := b.searchFreed(a); ok {
+		return b.Freed[i]
+	}
+	return Freed{}
 }
 
 // at gives the lease that r names, or a *StaleError.

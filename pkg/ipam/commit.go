@@ -256,9 +256,9 @@ func (l *Ledger) committed(e *entry, stored *Block, ops []*op) {
 func (l *Ledger) conflicted(e *entry) {
 	l.mu.Lock()
 	l.stats.Conflicts++
-	if e.cell != nil {
-		e.cell.mine = false
-		e.cell.fix()
+	for _, c := range e.cells {
+		c.mine = false
+		c.fix()
 	}
 	l.mu.Unlock()
 	if l.Metrics != nil {

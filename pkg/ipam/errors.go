@@ -62,6 +62,23 @@ func (e *GatewayError) Reason() string { return "Gateway" }
 // Unavailable is false.
 func (e *GatewayError) Unavailable() bool { return false }
 
+// ReservedError says that an address that was asked for is reserved for somebody who is no pod.
+type ReservedError struct {
+	Subnet  string
+	Address netip.Addr
+	For     Owner
+}
+
+func (e *ReservedError) Error() string {
+	return fmt.Sprintf("address %s of subnet %s is reserved for %s: ask for another", e.Address, e.Subnet, e.For.people())
+}
+
+// Reason is Reserved.
+func (e *ReservedError) Reason() string { return "Reserved" }
+
+// Unavailable is true.
+func (e *ReservedError) Unavailable() bool { return true }
+
 // HeldError says that an address that was asked for has a holder.
 type HeldError struct {
 	Subnet  string
@@ -111,14 +128,20 @@ func (e *MACReservedError) Unavailable() bool { return false }
 
 // ExhaustedError says that no address is free. It is only given after a live read of the blocks concerned.
 type ExhaustedError struct {
-	Subnet  string
+	Subnet string
+	// Pool is the pool of the subnet that was asked; empty: what belongs to none.
+	Pool    string
 	Family  Family
 	Figures Figures
 }
 
 func (e *ExhaustedError) Error() string {
-	return fmt.Sprintf("no %s address is free in subnet %s (%s in all, %d leased, %s excluded): free some or widen the subnet",
-		e.Family, e.Subnet, e.Figures.Size, e.Figures.Leased, e.Figures.Excluded)
+	where, mend := "subnet "+e.Subnet, "free some, or widen the subnet"
+	if e.Pool != "" {
+		where, mend = fmt.Sprintf("pool %s of subnet %s", e.Pool, e.Subnet), "free some, or add some to the pool"
+	}
+	return fmt.Sprintf("no %s address is free in %s (%s in all, %d leased, %s excluded): %s",
+		e.Family, where, e.Figures.Size, e.Figures.Leased, e.Figures.Excluded, mend)
 }
 
 // Reason is Exhausted.
@@ -126,6 +149,45 @@ func (e *ExhaustedError) Reason() string { return "Exhausted" }
 
 // Unavailable is true.
 func (e *ExhaustedError) Unavailable() bool { return true }
+
+// ListHeldError says that every address of a list that was asked for has a holder. It is only given after a live read
+// of the blocks concerned.
+type ListHeldError struct {
+	Subnet string
+	Length int
+	// First says why the first of them could not be had.
+	First error
+}
+
+func (e *ListHeldError) Error() string {
+	return fmt.Sprintf("none of the %d addresses that are listed for subnet %s can be had: add some to the list, or free some (%v)",
+		e.Length, e.Subnet, e.First)
+}
+
+// Unwrap is why the first of them could not be had.
+func (e *ListHeldError) Unwrap() error { return e.First }
+
+// Reason is ListHeld.
+func (e *ListHeldError) Reason() string { return "ListHeld" }
+
+// Unavailable is true.
+func (e *ListHeldError) Unavailable() bool { return true }
+
+// PoolError says that a pool was named that the subnet has not, or that has no address of the family.
+type PoolError struct {
+	Subnet, Pool string
+	Family       Family
+}
+
+func (e *PoolError) Error() string {
+	return fmt.Sprintf("pool %s has no %s address in subnet %s: add some to it, or ask for the other family alone", e.Pool, e.Family, e.Subnet)
+}
+
+// Reason is NoSuchPool.
+func (e *PoolError) Reason() string { return "NoSuchPool" }
+
+// Unavailable is false.
+func (e *PoolError) Unavailable() bool { return false }
 
 // FamilyError says that a family was asked for that the subnet has not.
 type FamilyError struct {

@@ -22,6 +22,9 @@ type Lease struct {
 	Provider string
 	// Requested tells that the address, or the MAC, was asked for.
 	Requested bool
+	// Under is the owner of the reservation that the address is lent from: when the lease is freed, it goes back there.
+	// The zero value: it becomes free.
+	Under Owner
 	// PodUID is the UID of the pod that it is bound to; empty: pending.
 	PodUID string
 	// PodName is that pod's name, for people.
@@ -34,7 +37,7 @@ type Lease struct {
 func (l Lease) holder() string {
 	switch {
 	case l.Owner.Sticky():
-		return fmt.Sprintf("%s %s/%s", l.Owner.Kind, l.Owner.Namespace, l.Owner.Name)
+		return l.Owner.people()
 	case l.PodName != "":
 		return fmt.Sprintf("pod %s/%s", l.Owner.Namespace, l.PodName)
 	}
@@ -95,14 +98,25 @@ type Request struct {
 type InterfaceRequest struct {
 	// Provider is the pod's network.
 	Provider string
-	// Candidates are the subnets to take from, in order: the first that can serve does.
-	Candidates []*Subnet
+	// Candidates to take from, in order: the first that can serve does.
+	Candidates []Source
 	// Families wanted; empty means all that the subnet has.
 	Families []Family
-	// Addresses that are asked for, at most one per family. A family without one gets an address unasked.
-	Addresses []netip.Addr
+	// Choices are what is asked for: each at most one address per family, and the first that can be had is given, from a
+	// candidate that has it. A family without one gets an address unasked. Empty: any will do.
+	Choices [][]netip.Addr
+	// Reservation may be used up by this request; the zero value: none.
+	Reservation Owner
 	// MAC that is asked for.
 	MAC MAC
+	// NoMAC leaves the interface without one: somebody else makes it.
+	NoMAC bool
+}
+
+// Source is where addresses are taken from: a pool of a subnet, or for the empty name those that belong to none.
+type Source struct {
+	Subnet *Subnet
+	Pool   string
 }
 
 // Allocation is what Take gave.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/big"
 	"strconv"
 	"sync"
 	"time"
@@ -50,7 +49,9 @@ type Ledger struct {
 	spaces map[string]*space
 	claims map[Claim]map[leaseKey]*Lease
 	owners map[Owner]map[leaseKey]*Lease
-	stats  Stats
+	// formerly tells when sticky owners freed the addresses that they had last.
+	formerly map[Owner]map[leaseKey]int64
+	stats    Stats
 }
 
 // leaseKey is where a lease stands.
@@ -62,9 +63,9 @@ type leaseKey struct {
 // entry is one block's place in the cache, and the queue of its committer.
 type entry struct {
 	name     string
-	template Block  // what a block made here would be
-	block    *Block // as last known; nil when there is none
-	cell     *cell  // its place in the random choice; nil when its subnet was never asked for
+	template Block   // what a block made here would be
+	block    *Block  // as last known; nil when there is none
+	cells    []*cell // its places in the random choice; none while its subnet was never asked for
 	queue    []*op
 	running  bool
 }
@@ -84,7 +85,8 @@ func New(o Options) (*Ledger, error) {
 		o.Timeout = 10 * time.Second
 	}
 	return &Ledger{Options: o, known: map[string]*entry{}, bySub: map[string]map[*entry]bool{}, spaces: map[string]*space{},
-		claims: map[Claim]map[leaseKey]*Lease{}, owners: map[Owner]map[leaseKey]*Lease{}}, nil
+		claims: map[Claim]map[leaseKey]*Lease{}, owners: map[Owner]map[leaseKey]*Lease{},
+		formerly: map[Owner]map[leaseKey]int64{}}, nil
 }
 
 // entryOf gives the entry of a block, made when missing. l.mu is held.
@@ -134,20 +136,22 @@ func (l *Ledger) install(e *entry, b *Block) {
 			l.index(e, x)
 		}
 	}
+	l.indexFreed(e, old, b)
 	if b != nil && e.template.Subnet != b.Subnet { // it was named by a ref alone
 		delete(l.bySub[e.template.Subnet], e)
 		e.template = Block{Name: b.Name, Subnet: b.Subnet, SubnetUID: b.SubnetUID, First: b.First}
 		l.enter(e)
 	}
-	if e.cell != nil {
-		e.cell.recount()
+	for _, c := range e.cells {
+		c.recount()
 	}
 	if b == nil && !e.running && len(e.queue) == 0 {
 		delete(l.known, e.name)
 		delete(l.bySub[e.template.Subnet], e)
-		if e.cell != nil {
-			e.cell.leave()
+		for _, c := range e.cells {
+			c.leave()
 		}
+		e.cells = nil
 	}
 }
 
@@ -169,6 +173,30 @@ func (l *Ledger) index(e *entry, x *Lease) {
 			l.owners[x.Owner] = map[leaseKey]*Lease{}
 		}
 		l.owners[x.Owner][k] = x
+	}
+}
+
+// indexFreed corrects what is known of sticky owners' former addresses in e.
+func (l *Ledger) indexFreed(e *entry, old, b *Block) {
+	if old != nil {
+		for _, f := range old.Freed {
+			if k := (leaseKey{e, addrOrMAC{addr: f.Address}}); f.Owner != (Owner{}) {
+				if delete(l.formerly[f.Owner], k); len(l.formerly[f.Owner]) == 0 {
+					delete(l.formerly, f.Owner)
+				}
+			}
+		}
+	}
+	if b == nil {
+		return
+	}
+	for _, f := range b.Freed {
+		if f.Owner != (Owner{}) {
+			if l.formerly[f.Owner] == nil {
+				l.formerly[f.Owner] = map[leaseKey]int64{}
+			}
+			l.formerly[f.Owner][leaseKey{e, addrOrMAC{addr: f.Address}}] = f.At
+		}
 	}
 }
 
@@ -311,37 +339,6 @@ func (l *Ledger) Leases() []Held {
 	}
 	sortHeld(hs)
 	return hs
-}
-
-// Figures counts the addresses of a subnet, as the cache knows them.
-func (l *Ledger) Figures(s *Subnet, f Family) Figures {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	fig := Figures{Size: count(s.usable, f)}
-	excluded := 0
-	now := l.Clock.Now().Unix()
-	for e := range l.bySub[s.name] {
-		if e.block == nil || e.block.MACs() || FamilyOf(e.block.First) != f {
-			continue
-		}
-		for _, x := range e.block.Leases {
-			if s.usable.Contains(x.Address) {
-				fig.Leased++
-				if s.exclude.Contains(x.Address) {
-					excluded++
-				}
-			}
-		}
-		for _, x := range e.block.Freed {
-			if now-x.At < int64(l.Rest/time.Second) && s.randomOf(f).Contains(x.Address) {
-				fig.Resting++
-			}
-		}
-	}
-	fig.Excluded = new(big.Int).Sub(s.excludedCount(f), big.NewInt(int64(excluded)))
-	fig.Free = new(big.Int).Sub(fig.Size, fig.Excluded)
-	fig.Free.Sub(fig.Free, big.NewInt(int64(fig.Leased)))
-	return fig
 }
 
 // Stats counts the writes.

@@ -67,9 +67,12 @@ func take(t *testing.T, l *ipam.Ledger, s *ipam.Subnet, a ask) (*ipam.Allocation
 	if a.owner == (ipam.Owner{}) {
 		a.owner = ipam.PodOwner("default")
 	}
-	ir := ipam.InterfaceRequest{Provider: "ovn", Candidates: []*ipam.Subnet{s}, Families: a.families}
+	ir := ipam.InterfaceRequest{Provider: "ovn", Candidates: []ipam.Source{{Subnet: s}}, Families: a.families}
+	if len(a.addrs) > 0 {
+		ir.Choices = [][]netip.Addr{nil}
+	}
 	for _, x := range a.addrs {
-		ir.Addresses = append(ir.Addresses, netip.MustParseAddr(x))
+		ir.Choices[0] = append(ir.Choices[0], netip.MustParseAddr(x))
 	}
 	if a.mac != "" {
 		if ir.MAC, err = ipam.ParseMAC(a.mac); err != nil {
@@ -353,7 +356,7 @@ func TestExistingClaimKeepsItsLeases(t *testing.T) {
 	a, b := newLedger(t, store, "a"), newLedger(t, store, "b")
 	first := mustTake(t, a, s, ask{})
 	again, err := b.Take(t.Context(), ipam.Request{Claim: first.Claim, Existing: true, Owner: ipam.PodOwner("default"),
-		Interfaces: []ipam.InterfaceRequest{{Provider: "ovn", Candidates: []*ipam.Subnet{s}}}})
+		Interfaces: []ipam.InterfaceRequest{{Provider: "ovn", Candidates: []ipam.Source{{Subnet: s}}}}})
 	if err != nil || !cmp.Equal(addresses(again), addresses(first)) {
 		t.Fatalf("got %v (%v), want %v", again, err, addresses(first))
 	}
@@ -365,7 +368,7 @@ func TestExistingClaimKeepsItsLeases(t *testing.T) {
 func TestPreviewWritesNothing(t *testing.T) {
 	store := memstore.New()
 	l, s := newLedger(t, store, "a"), subnet(t, "s", "", "10.0.0.0/24", "2001:db8::/120")
-	got, err := l.Preview(t.Context(), ipam.Request{Owner: ipam.PodOwner("default"), Interfaces: []ipam.InterfaceRequest{{Provider: "ovn", Candidates: []*ipam.Subnet{s}}}})
+	got, err := l.Preview(t.Context(), ipam.Request{Owner: ipam.PodOwner("default"), Interfaces: []ipam.InterfaceRequest{{Provider: "ovn", Candidates: []ipam.Source{{Subnet: s}}}}})
 	if err != nil || len(addresses(got)) != 2 {
 		t.Fatalf("got %v (%v)", got, err)
 	}
@@ -379,7 +382,7 @@ func TestCallerWhoLeftHoldsNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c, _ := ipam.NewClaim(rand.Reader)
-	_, err := l.Take(ctx, ipam.Request{Claim: c, Owner: ipam.PodOwner("default"), Interfaces: []ipam.InterfaceRequest{{Provider: "ovn", Candidates: []*ipam.Subnet{s}}}})
+	_, err := l.Take(ctx, ipam.Request{Claim: c, Owner: ipam.PodOwner("default"), Interfaces: []ipam.InterfaceRequest{{Provider: "ovn", Candidates: []ipam.Source{{Subnet: s}}}}})
 	if err == nil {
 		return // the answer came first, and the caller holds what it was given
 	}

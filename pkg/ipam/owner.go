@@ -8,6 +8,15 @@ import (
 // KindPod is the kind of owner of a pod that nobody comes back for.
 const KindPod = "Pod"
 
+// Kinds of owners that are no pods: what they have is reserved. Their group is Kube-OVN's, but for nodes, whose is the
+// core group.
+const (
+	KindVip    = "Vip"
+	KindIP     = "IP"
+	KindNode   = "Node"
+	KindSubnet = "Subnet"
+)
+
 // Owner is who may come back to the same leases. Owners are compared whole, never by a part of them.
 type Owner struct {
 	// Group is the API group of Kind; empty for the core group.
@@ -26,6 +35,14 @@ func PodOwner(namespace string) Owner { return Owner{Kind: KindPod, Namespace: n
 
 // Sticky tells whether the owner's leases outlive its pods.
 func (o Owner) Sticky() bool { return o.Kind != KindPod }
+
+// people names the owner as people do.
+func (o Owner) people() string {
+	if o.Namespace == "" {
+		return o.Kind + " " + o.Name
+	}
+	return fmt.Sprintf("%s %s/%s", o.Kind, o.Namespace, o.Name)
+}
 
 // String gives "[group/]kind/namespace/name", which ParseOwner reads.
 func (o Owner) String() string {

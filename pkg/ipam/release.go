@@ -65,11 +65,35 @@ func (l *Ledger) Bind(ctx context.Context, podUID, podName string, refs ...Ref) 
 // Free gives the leases back, where they are as the refs say. A lease that has changed since is left alone, for the
 // release was decided before somebody came back: that is no error.
 func (l *Ledger) Free(ctx context.Context, refs ...Ref) error {
-	return l.release(ctx, l.Clock.Now().Unix(), refs)
+	at := l.Clock.Now().Unix()
+	return l.release(ctx, refs, func(x *Lease) Freed {
+		f := Freed{Address: x.Address, At: at}
+		if x.Owner.Sticky() {
+			f.Owner = x.Owner
+		}
+		return f
+	})
 }
 
-func (l *Ledger) release(ctx context.Context, at int64, refs []Ref) error {
-	_, err := l.each(ctx, refs, func(r Ref) *op {
+// giveBack undoes takes: the addresses are as fresh, or as rested, as before.
+func (l *Ledger) giveBack(ctx context.Context, took ...taken) error {
+	refs := make([]Ref, len(took))
+	prior := map[addrOrMAC]Freed{}
+	for i, t := range took {
+		refs[i] = t.Ref()
+		prior[keyOf(&t.Lease)] = t.prior
+	}
+	return l.release(ctx, refs, func(x *Lease) Freed { return prior[keyOf(x)] })
+}
+
+// release drops leases; remember tells what is to be remembered of an address. What was lent goes back to whom it is
+// reserved for.
+func (l *Ledger) release(ctx context.Context, refs []Ref, remember func(*Lease) Freed) error {
+	claim, err := NewClaim(l.Random)
+	if err != nil {
+		return err
+	}
+	_, err = l.each(ctx, refs, func(r Ref) *op {
 		return &op{
 			frees: true,
 			apply: func(b *Block) (*Lease, error) {
@@ -77,13 +101,76 @@ func (l *Ledger) release(ctx context.Context, at int64, refs []Ref) error {
 				if err != nil {
 					return nil, err
 				}
-				b.drop(x, at)
+				if x.Under != (Owner{}) {
+					b.put(Lease{Address: x.Address, Claim: claim, Owner: x.Under, Requested: true})
+					return x, nil
+				}
+				b.drop(x, remember(x))
 				return x, nil
 			},
 			landed: func(b *Block, _ *Lease) bool {
 				_, err := b.at(r)
 				return err != nil
 			},
+		}
+	})
+	return err
+}
+
+// HandOver gives a lease to somebody who waits for its address, in place of freeing it: nobody comes in between. The
+// lease must be as the ref says: a *StaleError otherwise.
+func (l *Ledger) HandOver(ctx context.Context, r Ref, to Lease) (Held, error) {
+	hs, err := l.each(ctx, []Ref{r}, func(r Ref) *op {
+		return &op{
+			apply: func(b *Block) (*Lease, error) {
+				x, err := b.at(r)
+				if err != nil {
+					return nil, err
+				}
+				to.Address, to.Under = x.Address, x.Under
+				return b.put(to), nil
+			},
+			landed: landedAs,
+		}
+	})
+	if err != nil {
+		return Held{}, err
+	}
+	return hs[0], nil
+}
+
+// Restore puts leases back that the ledger of a subnet has lost. A lease that is there already stays, and is a
+// *HeldError where its claim is another.
+func (l *Ledger) Restore(ctx context.Context, s *Subnet, leases ...Lease) error {
+	refs := make([]Ref, len(leases))
+	want := make(map[Ref]Lease, len(leases))
+	l.mu.Lock()
+	for i, x := range leases {
+		template := Block{Name: x.MAC.bucket(s.domain), Subnet: s.domain}
+		if x.Address.IsValid() {
+			template = blockOf(s, x.Address)
+		}
+		l.entryOf(template)
+		refs[i] = Ref{Block: template.Name, Address: x.Address, MAC: x.MAC}
+		want[refs[i]] = x
+	}
+	l.mu.Unlock()
+	_, err := l.each(ctx, refs, func(r Ref) *op {
+		return &op{
+			apply: func(b *Block) (*Lease, error) {
+				lost := want[r]
+				if x := b.find(r.Address, r.MAC); x != nil {
+					if x.Claim != lost.Claim {
+						return nil, &HeldError{Subnet: s.name, Address: r.Address, Holder: *x}
+					}
+					return x, nil
+				}
+				if err := settle(b, s.uid); err != nil {
+					return nil, err
+				}
+				return b.put(lost), nil
+			},
+			landed: landedAs,
 		}
 	})
 	return err

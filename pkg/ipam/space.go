@@ -3,7 +3,6 @@ package ipam
 import (
 	"container/heap"
 	"hash/fnv"
-	"math/big"
 	"math/bits"
 	"net/netip"
 
@@ -19,23 +18,24 @@ const window = 16
 type space struct {
 	subnet *Subnet
 	score  func(block string) uint64
-	pools  [2]pool
+	shelfs map[string]*[2]shelf // by pool, and by family
 }
 
-type pool struct {
+// shelf holds the blocks of one region and family.
+type shelf struct {
+	region *region
 	fresh  cells // by preference
 	rested cells // by the moment of the oldest release
 	virgin virgins
 }
 
-// cell is a block in a pool.
+// cell is a block on a shelf. A block that reaches into several regions has one on each.
 type cell struct {
 	e            *entry
-	pool         *pool
+	shelf        *shelf
 	first        netip.Addr
-	mask         uint64 // addresses that may be handed out unasked
+	mask         uint64 // addresses of the region that may be handed out unasked
 	uid          string // of the Subnet
-	foreign      bool   // the block is of another Subnet of this name, and holds leases
 	mine         bool
 	score        uint64
 	inflight     int // takes that are under way
@@ -53,52 +53,74 @@ func (l *Ledger) spaceOf(s *Subnet) *space {
 	if sp != nil && sp.subnet == s {
 		return sp
 	}
-	sp = &space{subnet: s, score: l.score}
-	for i, f := range []Family{IPv4, IPv6} {
-		p := &sp.pools[i]
-		p.fresh = cells{slot: 0, less: freshFirst}
-		p.rested = cells{slot: 1, less: oldestFirst}
-		p.virgin = virgins{ranges: s.randomOf(f).Ranges()}
+	sp = &space{subnet: s, score: l.score, shelfs: map[string]*[2]shelf{"": newShelfs(s.free)}}
+	for name, r := range s.pools {
+		sp.shelfs[name] = newShelfs(r)
 	}
 	l.spaces[s.name] = sp
 	for e := range l.bySub[s.name] {
-		e.cell = nil
+		e.cells = nil
 		sp.adopt(e)
 	}
 	return sp
 }
 
-func (sp *space) pool(f Family) *pool {
-	if f == IPv6 {
-		return &sp.pools[1]
+func newShelfs(r *region) *[2]shelf {
+	var out [2]shelf
+	for i := range out {
+		out[i] = shelf{region: r, fresh: cells{slot: 0, less: freshFirst}, rested: cells{slot: 1, less: oldestFirst},
+			virgin: virgins{ranges: r.random[i].Ranges()}}
 	}
-	return &sp.pools[0]
+	return &out
 }
 
-// adopt gives e its cell.
-func (sp *space) adopt(e *entry) *cell {
-	first := e.template.First
-	if !first.IsValid() || e.cell != nil {
-		return e.cell
+func index(f Family) int {
+	if f == IPv6 {
+		return 1
 	}
-	p := sp.pool(FamilyOf(first))
+	return 0
+}
+
+// adopt gives e its cells.
+func (sp *space) adopt(e *entry) {
+	first := e.template.First
+	if !first.IsValid() || len(e.cells) > 0 {
+		return
+	}
 	score := sp.score(e.name)
-	// A quarter of the blocks that are in use already is this replica's own.
-	e.cell = &cell{e: e, pool: p, first: first, mask: sp.subnet.mask(first), uid: sp.subnet.uid, score: score, mine: score>>62 == 0}
-	e.cell.count()
-	heap.Push(&p.fresh, e.cell)
-	heap.Push(&p.rested, e.cell)
-	return e.cell
+	for _, shelfs := range sp.shelfs {
+		sh := &shelfs[index(FamilyOf(first))]
+		mask := sh.region.mask(first)
+		if mask == 0 {
+			continue
+		}
+		// A quarter of the blocks that are in use already is this replica's own.
+		c := &cell{e: e, shelf: sh, first: first, mask: mask, uid: sp.subnet.uid, score: score, mine: score>>62 == 0}
+		c.count()
+		heap.Push(&sh.fresh, c)
+		heap.Push(&sh.rested, c)
+		e.cells = append(e.cells, c)
+	}
+}
+
+// on gives e's cell on a shelf, or nil.
+func (e *entry) on(sh *shelf) *cell {
+	for _, c := range e.cells {
+		if c.shelf == sh {
+			return c
+		}
+	}
+	return nil
 }
 
 func (c *cell) count() {
 	b := c.e.block
 	if b == nil {
-		c.fresh, c.older, c.foreign = bits.OnesCount64(c.mask), 0, false
+		c.fresh, c.older = bits.OnesCount64(c.mask), 0
 		return
 	}
-	c.foreign = b.SubnetUID != c.uid && len(b.Leases) > 0
-	if c.foreign || b.Version > FormatVersion {
+	// A block of a former Subnet of this name has nothing to give while it holds leases.
+	if b.SubnetUID != c.uid && len(b.Leases) > 0 || b.Version > FormatVersion {
 		c.fresh, c.older = 0, 0
 		return
 	}
@@ -119,39 +141,43 @@ func (c *cell) recount() {
 }
 
 func (c *cell) fix() {
-	heap.Fix(&c.pool.fresh, c.at[0])
-	heap.Fix(&c.pool.rested, c.at[1])
+	heap.Fix(&c.shelf.fresh, c.at[0])
+	heap.Fix(&c.shelf.rested, c.at[1])
 }
 
-// leave takes the cell of a block that does not exist out of its pool: it is as good as never used.
+// leave takes the cell of a block that does not exist off its shelf: it is as good as never used.
 func (c *cell) leave() {
-	heap.Remove(&c.pool.fresh, c.at[0])
-	heap.Remove(&c.pool.rested, c.at[1])
-	c.e.cell = nil
-	c.pool.virgin.back = append(c.pool.virgin.back, c.first)
+	heap.Remove(&c.shelf.fresh, c.at[0])
+	heap.Remove(&c.shelf.rested, c.at[1])
+	c.shelf.virgin.back = append(c.shelf.virgin.back, c.first)
 }
 
-// pick chooses the block that the next unasked address of s comes from, or nil when none is free. freshOnly tells
-// that the address must be one that was never used. l.mu is held.
-func (l *Ledger) pick(s *Subnet, f Family) (c *cell, freshOnly bool) {
-	sp := l.spaceOf(s)
-	p := sp.pool(f)
-	top := p.fresh.top()
+// pick chooses the block that the next unasked address of a source comes from, or nil when none is free. freshOnly
+// tells that the address must be one that was never used. l.mu is held.
+func (l *Ledger) pick(src Source, f Family) (c *cell, freshOnly bool) {
+	s := src.Subnet
+	shelfs := l.spaceOf(s).shelfs[src.Pool]
+	if shelfs == nil {
+		return nil, false
+	}
+	sh := &shelfs[index(f)]
+	top := sh.fresh.top()
 	if top != nil && top.freshLeft() > 0 && top.mine {
 		return top, true
 	}
-	if first, ok := p.virgin.next(func(a netip.Addr) uint64 { return l.score(BlockName(s.name, a)) }, func(a netip.Addr) bool {
+	if first, ok := sh.virgin.next(func(a netip.Addr) uint64 { return l.score(BlockName(s.name, a)) }, func(a netip.Addr) bool {
 		return l.known[BlockName(s.name, a)] != nil
 	}); ok {
-		e := l.entryOf(Block{Name: BlockName(s.name, first), Subnet: s.name, SubnetUID: s.uid, First: first})
-		e.cell.mine = true
-		e.cell.fix()
-		return e.cell, true
+		if c := l.entryOf(Block{Name: BlockName(s.name, first), Subnet: s.name, SubnetUID: s.uid, First: first}).on(sh); c != nil {
+			c.mine = true
+			c.fix()
+			return c, true
+		}
 	}
 	if top != nil && top.freshLeft() > 0 {
 		return top, true
 	}
-	if old := p.rested.top(); old != nil && old.left() > 0 {
+	if old := sh.rested.top(); old != nil && old.left() > 0 {
 		return old, false
 	}
 	return nil, false
@@ -280,15 +306,4 @@ func (v *virgins) advance() (netip.Addr, bool) {
 		return a, true
 	}
 	return netip.Addr{}, false
-}
-
-func (s *Subnet) excludedCount(f Family) *big.Int {
-	var b netipx.IPSetBuilder
-	b.AddSet(s.usable)
-	b.Intersect(s.exclude)
-	set, err := b.IPSet()
-	if err != nil {
-		return new(big.Int)
-	}
-	return count(set, f)
 }

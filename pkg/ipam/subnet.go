@@ -2,7 +2,6 @@ package ipam
 
 import (
 	"encoding/hex"
-	"math/big"
 	"math/bits"
 	"net/netip"
 
@@ -45,9 +44,31 @@ type Subnet struct {
 	name, uid, domain string
 	prefixes          []netip.Prefix
 	gateways          map[netip.Addr]bool
+	reserved          map[netip.Addr]Owner
 	usable            *netipx.IPSet // may be had when asked for
-	random            [2]*netipx.IPSet
-	exclude           *netipx.IPSet
+	held              *netipx.IPSet // of those, never handed out unasked
+	free              *region       // what belongs to no pool
+	pools             map[string]*region
+}
+
+// region is a part of a subnet from which addresses are handed out unasked: a pool, or what belongs to none.
+type region struct {
+	all    *netipx.IPSet
+	random [2]*netipx.IPSet
+}
+
+func (r *region) of(f Family) *netipx.IPSet {
+	if f == IPv6 {
+		return r.random[1]
+	}
+	return r.random[0]
+}
+
+// Pool is a named part of a subnet, whose addresses are handed out unasked to those only who name the pool.
+type Pool struct {
+	Name string
+	// Set may reach beyond the subnet, and into other pools: an address belongs to the first pool that has it.
+	Set *netipx.IPSet
 }
 
 // SubnetSpec describes a subnet to NewSubnet.
@@ -55,23 +76,25 @@ type SubnetSpec struct {
 	Name, UID string
 	// Domain is the L2 domain in which MACs are unique; empty means the subnet itself.
 	Domain string
-	// Prefixes are the CIDRs, at most one per family.
+	// Prefixes are the CIDRs, at most one per family; none in a subnet of MACs alone.
 	Prefixes []netip.Prefix
 	// Gateways are never handed out.
 	Gateways []netip.Addr
 	// Exclude is never handed out unasked. It may be nil.
 	Exclude *netipx.IPSet
+	// Pools of the subnet.
+	Pools []Pool
+	// Reserved addresses are somebody's who is no pod: they are had by a request that names that owner only.
+	Reserved map[netip.Addr]Owner
 }
 
 // NewSubnet works out the sets of a subnet. The network and the IPv4 broadcast address are never handed out, save in
 // a /31 and a /127, which have neither (RFC 3021, RFC 6164).
 func NewSubnet(spec SubnetSpec) (*Subnet, error) {
-	s := &Subnet{name: spec.Name, uid: spec.UID, domain: spec.Domain, gateways: map[netip.Addr]bool{}, exclude: spec.Exclude}
+	s := &Subnet{name: spec.Name, uid: spec.UID, domain: spec.Domain, gateways: map[netip.Addr]bool{}, reserved: spec.Reserved,
+		pools: make(map[string]*region, len(spec.Pools))}
 	if s.domain == "" {
 		s.domain = s.name
-	}
-	if s.exclude == nil {
-		s.exclude = &netipx.IPSet{}
 	}
 	var usable netipx.IPSetBuilder
 	for _, p := range spec.Prefixes {
@@ -94,27 +117,81 @@ func NewSubnet(spec SubnetSpec) (*Subnet, error) {
 	if s.usable, err = usable.IPSet(); err != nil {
 		return nil, err
 	}
+	if err := s.hold(spec); err != nil {
+		return nil, err
+	}
+	return s, s.divide(spec.Pools)
+}
+
+// hold works out what is not handed out unasked.
+func (s *Subnet) hold(spec SubnetSpec) (err error) {
+	var b netipx.IPSetBuilder
+	if spec.Exclude != nil {
+		b.AddSet(spec.Exclude)
+	}
+	for a := range spec.Reserved {
+		b.Add(a)
+	}
+	b.Intersect(s.usable)
+	s.held, err = b.IPSet()
+	return err
+}
+
+// divide works out the subnet's regions.
+func (s *Subnet) divide(pools []Pool) error {
+	var rest netipx.IPSetBuilder
+	rest.AddSet(s.usable)
+	for _, p := range pools {
+		left, err := rest.IPSet()
+		if err != nil {
+			return err
+		}
+		var b netipx.IPSetBuilder
+		b.AddSet(p.Set)
+		b.Intersect(left)
+		r, err := s.regionOf(&b, true)
+		if err != nil {
+			return err
+		}
+		s.pools[p.Name] = r
+		rest.RemoveSet(p.Set)
+	}
+	r, err := s.regionOf(&rest, false)
+	s.free = r
+	return err
+}
+
+// regionOf makes a region. Of what belongs to no pool, only an IPv6 subnet's beginning is handed out unasked: nobody
+// needs more, and the rest can't be walked.
+func (s *Subnet) regionOf(b *netipx.IPSetBuilder, pool bool) (*region, error) {
+	all, err := b.IPSet()
+	if err != nil {
+		return nil, err
+	}
+	r := &region{all: all}
 	for i, f := range []Family{IPv4, IPv6} {
-		if s.random[i], err = s.randomSet(f); err != nil {
+		var b netipx.IPSetBuilder
+		if p, ok := s.Prefix(f); ok {
+			if host := p.Addr().BitLen() - p.Bits(); host > randomBits && !pool {
+				p = netip.PrefixFrom(p.Addr(), p.Addr().BitLen()-randomBits)
+			}
+			b.AddPrefix(p)
+		}
+		b.Intersect(all)
+		b.RemoveSet(s.held)
+		if r.random[i], err = b.IPSet(); err != nil {
 			return nil, err
 		}
 	}
-	return s, nil
+	return r, nil
 }
 
-func (s *Subnet) randomSet(f Family) (*netipx.IPSet, error) {
-	var b netipx.IPSetBuilder
-	p, ok := s.Prefix(f)
-	if !ok {
-		return b.IPSet()
+// region gives the named pool, or for the empty name what belongs to none; nil when there is no such pool.
+func (s *Subnet) region(pool string) *region {
+	if pool == "" {
+		return s.free
 	}
-	if host := p.Addr().BitLen() - p.Bits(); host > randomBits {
-		p = netip.PrefixFrom(p.Addr(), p.Addr().BitLen()-randomBits)
-	}
-	b.AddPrefix(p)
-	b.Intersect(s.usable)
-	b.RemoveSet(s.exclude)
-	return b.IPSet()
+	return s.pools[pool]
 }
 
 // Name of the subnet.
@@ -144,30 +221,51 @@ func (s *Subnet) Families() []Family {
 	return fs
 }
 
-// Check tells why a can't be asked for in this subnet: a *NotInSubnetError, a *GatewayError, or nil.
-func (s *Subnet) Check(a netip.Addr) error {
+// HasPool tells whether the subnet has a pool of that name with addresses of the family.
+func (s *Subnet) HasPool(pool string, f Family) bool {
+	r := s.pools[pool]
+	if r == nil {
+		return false
+	}
+	for _, x := range r.all.Ranges() {
+		if FamilyOf(x.From()) == f {
+			return true
+		}
+	}
+	return false
+}
+
+// InPool tells whether an address belongs to a pool.
+func (s *Subnet) InPool(pool string, a netip.Addr) bool {
+	r := s.region(pool)
+	return r != nil && r.all.Contains(a)
+}
+
+// Check tells why a can't be asked for in this subnet by a pod that may use what is reserved for an owner (the zero
+// value: none): a *NotInSubnetError, a *GatewayError, a *ReservedError, or nil.
+func (s *Subnet) Check(a netip.Addr, reservation Owner) error {
 	switch {
 	case s.gateways[a]:
 		return &GatewayError{Subnet: s.name, Address: a}
 	case !s.usable.Contains(a):
 		return &NotInSubnetError{Subnet: s.name, Address: a, Prefixes: s.prefixes}
 	}
+	if o, ok := s.reserved[a]; ok && o != reservation {
+		return &ReservedError{Subnet: s.name, Address: a, For: o}
+	}
 	return nil
 }
 
-func (s *Subnet) randomOf(f Family) *netipx.IPSet {
-	if f == IPv6 {
-		return s.random[1]
-	}
-	return s.random[0]
-}
-
 // mask has a bit for each address of the block at first that may be handed out unasked.
-func (s *Subnet) mask(first netip.Addr) uint64 {
-	set := s.randomOf(FamilyOf(first))
+func (r *region) mask(first netip.Addr) uint64 {
+	set := r.of(FamilyOf(first))
 	last := addOffset(first, BlockSize-1)
-	if set.ContainsRange(netipx.IPRangeFrom(first, last)) {
+	whole := netipx.IPRangeFrom(first, last)
+	switch {
+	case set.ContainsRange(whole):
 		return ^uint64(0)
+	case !set.OverlapsRange(whole):
+		return 0
 	}
 	var m uint64
 	a := first
@@ -178,34 +276,6 @@ func (s *Subnet) mask(first netip.Addr) uint64 {
 		a = a.Next()
 	}
 	return m
-}
-
-// Figures counts a subnet's addresses of one family. Size = Free + Leased + Excluded at every moment.
-type Figures struct {
-	// Size is how many addresses may be leased at all: no network, broadcast or gateway.
-	Size *big.Int
-	// Leased counts leases, those of excluded addresses too.
-	Leased int
-	// Resting counts those of Free that were freed a short while ago.
-	Resting int
-	// Excluded counts addresses that are not handed out unasked and that nobody has.
-	Excluded *big.Int
-	// Free is what is left.
-	Free *big.Int
-}
-
-// count is the number of addresses in set of family f.
-func count(set *netipx.IPSet, f Family) *big.Int {
-	n := new(big.Int)
-	for _, r := range set.Ranges() {
-		if FamilyOf(r.From()) != f {
-			continue
-		}
-		from, to := r.From().As16(), r.To().As16()
-		d := new(big.Int).Sub(new(big.Int).SetBytes(to[:]), new(big.Int).SetBytes(from[:]))
-		n.Add(n, d.Add(d, big.NewInt(1)))
-	}
-	return n
 }
 
 // blockFirst gives the first address of the block that a belongs to. Blocks are aligned in the address space, so

@@ -306,7 +306,7 @@ func TestAnnotations(t *testing.T) {
 		t.Fatal(errs)
 	}
 	r := planned.Request(claimA, true)
-	if r.Claim != claimA || !r.Existing || len(r.Interfaces) != 1 || r.Interfaces[0].Candidates[0] != cat.Subnets["s"].Set {
+	if r.Claim != claimA || !r.Existing || len(r.Interfaces) != 1 || r.Interfaces[0].Candidates[0].Subnet != cat.Subnets["s"].Set {
 		t.Errorf("request %+v", r)
 	}
 	lease := func(a string) ipam.Held { return ipam.Held{Lease: ipam.Lease{Address: netip.MustParseAddr(a)}} }

@@ -46,9 +46,12 @@ func (i Interface) candidate(name string) Subnet {
 func (p Planned) Request(claim ipam.Claim, existing bool) ipam.Request {
 	r := ipam.Request{Claim: claim, Existing: existing, Owner: p.Owner}
 	for _, i := range p.Interfaces {
-		ir := ipam.InterfaceRequest{Provider: i.Provider, Families: i.Families, Addresses: i.Addresses, MAC: i.MAC}
+		ir := ipam.InterfaceRequest{Provider: i.Provider, Families: i.Families, MAC: i.MAC}
+		if len(i.Addresses) > 0 {
+			ir.Choices = [][]netip.Addr{i.Addresses}
+		}
 		for _, s := range i.Candidates {
-			ir.Candidates = append(ir.Candidates, s.Set)
+			ir.Candidates = append(ir.Candidates, ipam.Source{Subnet: s.Set})
 		}
 		r.Interfaces = append(r.Interfaces, ir)
 	}

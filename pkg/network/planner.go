@@ -211,7 +211,7 @@ func (pl *planner) fit(i *Interface) {
 
 func check(s *ipam.Subnet, addresses []netip.Addr) error {
 	for _, a := range addresses {
-		if err := s.Check(a); err != nil {
+		if err := s.Check(a, ipam.Owner{}); err != nil {
 			return err
 		}
 	}

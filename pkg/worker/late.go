@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -191,7 +192,7 @@ func (w *Worker) adopt(ctx context.Context, s *subject, cat network.Catalog) err
 		if !ok || subnet.Set == nil || len(c.Addresses) == 0 {
 			continue
 		}
-		i := ipam.InterfaceRequest{Provider: c.Provider, Candidates: []*ipam.Subnet{subnet.Set}, Addresses: c.Addresses, MAC: c.MAC}
+		i := ipam.InterfaceRequest{Provider: c.Provider, Candidates: []ipam.Source{{Subnet: subnet.Set}}, Choices: [][]netip.Addr{c.Addresses}, MAC: c.MAC}
 		for _, a := range c.Addresses {
 			i.Families = append(i.Families, ipam.FamilyOf(a))
 		}

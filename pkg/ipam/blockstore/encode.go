@@ -60,6 +60,9 @@ func encode(b *ipam.Block) *v1alpha1.AddressBlock {
 func encodeLease(l *ipam.Lease) v1alpha1.Lease {
 	w := v1alpha1.Lease{MAC: l.MAC.String(), Claim: string(l.Claim), Generation: l.Generation, Owner: l.Owner.String(), Provider: l.Provider,
 		Requested: l.Requested, PodUID: l.PodUID, PodName: l.PodName, Unknown: l.Unknown}
+	if l.Under != (ipam.Owner{}) {
+		w.Under = l.Under.String()
+	}
 	if l.Address.IsValid() {
 		w.Address = l.Address.String()
 		if l.Address.Is4() && l.MAC == ipam.DerivedMAC(l.Address) {
@@ -123,6 +126,11 @@ func decodeLease(b *ipam.Block, w *v1alpha1.Lease) (*ipam.Lease, string, error) 
 	if l.Owner, err = ipam.ParseOwner(w.Owner); err != nil {
 		return nil, "o", err
 	}
+	if w.Under != "" {
+		if l.Under, err = ipam.ParseOwner(w.Under); err != nil {
+			return nil, "v", err
+		}
+	}
 	if w.MAC != "" {
 		if l.MAC, err = ipam.ParseMAC(w.MAC); err != nil {
 			return nil, "mac", err
@@ -140,10 +148,7 @@ func decodeLease(b *ipam.Block, w *v1alpha1.Lease) (*ipam.Lease, string, error) 
 	if l.Address, err = addressIn(b, w.Address); err != nil {
 		return nil, "ip", err
 	}
-	if w.MAC == "" {
-		if !l.Address.Is4() {
-			return nil, "mac", fmt.Errorf("is empty beside the IPv6 address %s", l.Address)
-		}
+	if w.MAC == "" && l.Address.Is4() {
 		l.MAC = ipam.DerivedMAC(l.Address)
 	}
 	return l, "", nil

@@ -91,6 +91,9 @@ type Lease struct {
 	// Requested tells that the address was asked for.
 	// +optional
 	Requested bool `json:"r,omitempty"`
+	// Under is the owner of the reservation that the address is lent from and goes back to when it is freed.
+	// +optional
+	Under string `json:"v,omitempty"`
 	// PodUID is the UID of the pod that the lease is bound to; empty while it is pending.
 	// +optional
 	PodUID string `json:"u,omitempty"`
@@ -146,7 +149,7 @@ func (s AddressBlockSpec) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON keeps the fields that it does not know.
 func (l *Lease) UnmarshalJSON(b []byte) (err error) {
-	l.Unknown, err = unmarshalKeeping(b, (*plainLease)(l), "ip", "mac", "c", "g", "o", "n", "r", "u", "p")
+	l.Unknown, err = unmarshalKeeping(b, (*plainLease)(l), "ip", "mac", "c", "g", "o", "n", "r", "v", "u", "p")
 	return err
 }
 

@@ -1,0 +1,359 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"math/bits"
+	"net/netip"
+	"slices"
+)
+
+// choices gives what of the interface's choices the subnet has, the interface's own leases first; one empty choice
+// when nothing is asked for. It passes over what the cache knows to be held while there are others.
+func (s *serving) choices(sub *Subnet) ([][]netip.Addr, error) {
+	if len(s.ir.Choices) == 0 {
+		return [][]netip.Addr{nil}, nil
+	}
+	var own, open, held [][]netip.Addr
+	var first error
+	for _, choice := range s.ir.Choices {
+		if err := s.check(sub, choice); err != nil {
+			if first == nil {
+				first = err
+			}
+			continue
+		}
+		switch mine, theirs := s.standing(sub, choice); {
+		case mine:
+			own = append(own, choice)
+		case theirs:
+			held = append(held, choice)
+		default:
+			open = append(open, choice)
+		}
+	}
+	out := append(own, open...)
+	if len(out) == 0 && len(held) > 0 {
+		// One attempt reads its block live and names the holder; the others are judged after the live read of all.
+		s.unsure = true
+		out = held[:1]
+	}
+	if len(out) == 0 {
+		return nil, first
+	}
+	return out, nil
+}
+
+func (s *serving) check(sub *Subnet, choice []netip.Addr) error {
+	for _, a := range choice {
+		if err := sub.Check(a, s.ir.Reservation); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// standing tells, by the cache, that the interface has one of the addresses, or somebody else.
+func (s *serving) standing(sub *Subnet, choice []netip.Addr) (mine, theirs bool) {
+	l := s.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range choice {
+		e := l.known[BlockName(sub.name, a)]
+		if e == nil || e.block == nil {
+			continue
+		}
+		if x := e.block.find(a, MAC{}); x != nil {
+			if x.Claim == s.claim && x.Provider == s.ir.Provider {
+				mine = true
+			} else if x.Owner != s.ir.Reservation {
+				theirs = true
+			}
+		}
+	}
+	return mine && !theirs, theirs
+}
+
+// address gives the interface its address of one family: the one that it has, the one that it asks for, or any.
+func (s *serving) address(c Source, f Family, asked netip.Addr, mac MAC) (Held, error) {
+	if h, ok := s.kept(c, f, asked); ok {
+		return s.reuse(h)
+	}
+	want := Lease{Address: asked, MAC: mac, Claim: s.claim, Owner: s.request.Owner, Provider: s.ir.Provider, Requested: asked.IsValid(),
+		Under: s.ir.Reservation}
+	if !asked.IsValid() {
+		want.Under = Owner{}
+		return s.any(c, f, want)
+	}
+	if err := s.fillMAC(c.Subnet, &want); err != nil {
+		return Held{}, err
+	}
+	return s.claimLease(blockOf(c.Subnet, asked), want, func(x *Lease) error {
+		return &HeldError{Subnet: c.Subnet.name, Address: asked, Holder: *x}
+	})
+}
+
+func blockOf(s *Subnet, a netip.Addr) Block {
+	return Block{Name: BlockName(s.name, a), Subnet: s.name, SubnetUID: s.uid, First: blockFirst(a)}
+}
+
+// allows tells whether a lease that the interface has is one that it may have from the source.
+func (s *serving) allows(c Source, h Held) bool {
+	if len(s.ir.Choices) > 0 {
+		f := FamilyOf(h.Address)
+		return slices.ContainsFunc(s.ir.Choices, func(choice []netip.Addr) bool {
+			return slices.Contains(choice, h.Address) || !slices.ContainsFunc(choice, func(a netip.Addr) bool { return FamilyOf(a) == f })
+		})
+	}
+	return c.Pool == "" || c.Subnet.InPool(c.Pool, h.Address)
+}
+
+// kept finds the lease that the interface has already.
+func (s *serving) kept(c Source, f Family, asked netip.Addr) (Held, bool) {
+	for _, h := range s.have {
+		if h.Address.IsValid() && h.Provider == s.ir.Provider && h.Subnet == c.Subnet.name && FamilyOf(h.Address) == f &&
+			(h.Address == asked || !asked.IsValid() && s.allows(c, h)) {
+			return h, true
+		}
+	}
+	return Held{}, false
+}
+
+// reuse keeps a lease. A sticky owner's generation is raised, so that a release decided before is void; what a claim
+// holds is as fresh as the claim. A MAC that is newly asked for goes into the lease.
+func (s *serving) reuse(h Held) (Held, error) {
+	mac := h.MAC
+	if s.ir.MAC != (MAC{}) {
+		mac = s.ir.MAC
+	}
+	fresh := !s.request.Owner.Sticky() || s.request.Existing && h.PodUID == ""
+	if s.preview() || fresh && mac == h.MAC {
+		h.MAC = mac
+		return h, nil
+	}
+	o := &op{ctx: s.ctx, apply: func(b *Block) (*Lease, error) {
+		x := b.find(h.Address, h.MAC)
+		if x == nil || x.Claim != h.Claim || x.Owner != h.Owner {
+			return nil, &StaleError{Ref: h.Ref(), Now: x}
+		}
+		y := *x
+		y.MAC = mac
+		return b.put(y), nil
+	}, landed: landedAs}
+	x, err := s.ledger.submit(s.ledger.entryAt(h.Ref()), o)
+	if err != nil {
+		return Held{}, err
+	}
+	h.Lease = *x
+	return h, nil
+}
+
+func landedAs(b *Block, made *Lease) bool {
+	x := b.find(made.Address, made.MAC)
+	return x != nil && x.Claim == made.Claim && x.Generation == made.Generation
+}
+
+// claimLease takes the lease that want names, or keeps it where this claim has it. What is reserved for want.Under is
+// lent.
+func (s *serving) claimLease(template Block, want Lease, held func(*Lease) error) (Held, error) {
+	return s.commit(template, func(b *Block) (step, error) {
+		if x := b.find(want.Address, want.MAC); x != nil {
+			switch {
+			case x.Claim == want.Claim && x.Provider == want.Provider:
+				return step{lease: x}, nil
+			case want.Under == (Owner{}) || x.Owner != want.Under:
+				return step{}, held(x)
+			}
+		}
+		if err := settle(b, template.SubnetUID); err != nil {
+			return step{}, err
+		}
+		return take(b, want), nil
+	})
+}
+
+// settle makes an empty block of a former Subnet this one's.
+func settle(b *Block, uid string) error {
+	if b.SubnetUID == uid || b.MACs() {
+		return nil
+	}
+	if len(b.Leases) > 0 {
+		return errFull
+	}
+	b.SubnetUID, b.Freed = uid, nil
+	return nil
+}
+
+// step is what one operation made of a block.
+type step struct {
+	lease *Lease
+	fresh bool  // the lease was not there before
+	prior Freed // what was remembered of its address
+}
+
+func take(b *Block, x Lease) step {
+	prior := b.freed(x.Address)
+	return step{lease: b.put(x), fresh: true, prior: prior}
+}
+
+// commit has apply committed to a block and notes what it made.
+func (s *serving) commit(template Block, apply func(*Block) (step, error)) (Held, error) {
+	l := s.ledger
+	l.mu.Lock()
+	e := l.entryOf(template)
+	l.mu.Unlock()
+	if s.preview() {
+		return s.draft(e, template, apply)
+	}
+	var made step
+	o := &op{ctx: s.ctx, landed: landedAs}
+	o.apply = func(b *Block) (x *Lease, err error) {
+		made, err = apply(b)
+		return made.lease, err
+	}
+	o.undo = func(x *Lease) {
+		if !made.fresh {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), l.Timeout)
+		go func() {
+			defer cancel()
+			// Else the sweep finds it pending.
+			_ = l.giveBack(ctx, taken{Held: Held{Block: e.name, Lease: *x}, prior: made.prior})
+		}()
+	}
+	x, err := l.submit(e, o)
+	if err != nil {
+		return Held{}, err
+	}
+	h := Held{Block: e.name, Subnet: template.Subnet, Lease: *x}
+	if made.fresh {
+		s.took = append(s.took, taken{Held: h, prior: made.prior})
+	}
+	return h, nil
+}
+
+// draft applies to what the preview has made of the block so far.
+func (s *serving) draft(e *entry, template Block, apply func(*Block) (step, error)) (Held, error) {
+	l := s.ledger
+	b := s.drafts[e.name]
+	if b == nil {
+		l.mu.Lock()
+		b = draftOf(e.block, template)
+		l.mu.Unlock()
+		s.drafts[e.name] = b
+	}
+	made, err := apply(b)
+	if err != nil {
+		s.unsure = true
+		return Held{}, err
+	}
+	return Held{Block: e.name, Subnet: template.Subnet, Lease: *made.lease}, nil
+}
+
+// any takes an address that nobody asked for: a sticky owner's former one while it rests, else the one that was not
+// used for longest.
+func (s *serving) any(c Source, f Family, want Lease) (Held, error) {
+	l := s.ledger
+	if a, ok := l.former(s.request.Owner, c, f); ok {
+		h, err := s.takeFrom(c, f, blockOf(c.Subnet, a), want, func(b *Block) (netip.Addr, bool) {
+			return a, b.freed(a).Owner == s.request.Owner
+		})
+		if !errors.Is(err, errFull) {
+			return h, err
+		}
+	}
+	for {
+		l.mu.Lock()
+		cell, freshOnly := l.pick(c, f)
+		if cell == nil {
+			l.mu.Unlock()
+			s.unsure = true
+			return Held{}, &ExhaustedError{Subnet: c.Subnet.name, Pool: c.Pool, Family: f, Figures: l.PoolFigures(c, f)}
+		}
+		cell.inflight++
+		cell.fix()
+		mask, template := cell.mask, cell.e.template
+		l.mu.Unlock()
+		h, err := s.takeFrom(c, f, template, want, func(b *Block) (netip.Addr, bool) { return choose(b, mask, freshOnly) })
+		l.mu.Lock()
+		cell.inflight--
+		if cell.e.on(cell.shelf) == cell {
+			cell.fix()
+		}
+		l.mu.Unlock()
+		if !errors.Is(err, errFull) {
+			return h, err
+		}
+		if s.preview() {
+			return Held{}, &ExhaustedError{Subnet: c.Subnet.name, Pool: c.Pool, Family: f, Figures: l.PoolFigures(c, f)}
+		}
+	}
+}
+
+// takeFrom takes the address that choose gives, and its MAC.
+func (s *serving) takeFrom(c Source, f Family, template Block, want Lease, choose func(*Block) (netip.Addr, bool)) (Held, error) {
+	h, err := s.commit(template, func(b *Block) (step, error) {
+		if err := settle(b, c.Subnet.uid); err != nil {
+			return step{}, err
+		}
+		a, ok := choose(b)
+		if !ok {
+			return step{}, errFull
+		}
+		x := want
+		x.Address = a
+		switch {
+		case x.MAC != (MAC{}):
+		case a.Is4():
+			x.MAC = DerivedMAC(a)
+		case !s.ir.NoMAC:
+			x.MAC = HashedMAC(a, 0)
+		}
+		return take(b, x), nil
+	})
+	if err != nil || f == IPv4 || want.MAC != (MAC{}) || s.ir.NoMAC {
+		return h, err
+	}
+	return s.addMAC(c.Subnet, h)
+}
+
+// former finds an address of the source that the sticky owner had and that rests.
+func (l *Ledger) former(o Owner, c Source, f Family) (netip.Addr, bool) {
+	if !o.Sticky() {
+		return netip.Addr{}, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var best Freed
+	set := c.Subnet.region(c.Pool)
+	for k, at := range l.formerly[o] {
+		a := k.addr.addr
+		if k.e.template.Subnet == c.Subnet.name && k.e.block != nil && k.e.block.SubnetUID == c.Subnet.uid && FamilyOf(a) == f && set != nil &&
+			set.of(f).Contains(a) && at > best.At {
+			best = Freed{Address: a, At: at}
+		}
+	}
+	return best.Address, best.At > 0
+}
+
+// choose gives the address of b that nobody used for longest.
+func choose(b *Block, mask uint64, freshOnly bool) (netip.Addr, bool) {
+	used, old := b.used()
+	if free := mask &^ used &^ old; free != 0 {
+		return addOffset(b.First, uint8(bits.TrailingZeros64(free))), true
+	}
+	if freshOnly {
+		return netip.Addr{}, false
+	}
+	best := -1
+	for i, f := range b.Freed {
+		if mask&(1<<offsetIn(f.Address)) != 0 && (best < 0 || f.At < b.Freed[best].At) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return netip.Addr{}, false
+	}
+	return b.Freed[best].Address, true
+}
