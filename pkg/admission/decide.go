@@ -104,15 +104,15 @@ func (h *Handler) decide(ctx context.Context, req *request) (*decision, error) {
 		}
 		return d, nil
 	}
-	ns, cat, err := h.Topology.Catalog(ctx, pod.Namespace)
+	view, err := h.Topology.For(ctx, pod)
 	if err != nil {
 		return nil, fmt.Errorf("reading the topology for namespace %s: %w", pod.Namespace, err)
 	}
-	c := &candidate{handler: h, pod: pod, catalog: cat, have: pod.Annotations, dryRun: req.DryRun}
+	c := &candidate{handler: h, pod: view.Pod, catalog: view.Catalog, have: pod.Annotations, dryRun: req.DryRun}
 	if err := c.identify(ctx); err != nil {
 		return nil, err
 	}
-	plan, errs := network.Plan(c.pod, ns, cat, h.Config)
+	plan, errs := network.Plan(c.pod, view.Namespace, view.Catalog, h.Config)
 	c.warnings = append(c.warnings, plan.Dropped...)
 	if len(errs) > 0 {
 		return refused(pod, errs, c.warnings), nil
@@ -190,7 +190,7 @@ func (c *candidate) isOurs(ctx context.Context, claim ipam.Claim) (bool, error) 
 		}
 		held = c.handler.Ledger.ByClaim(claim)
 	}
-	owner := network.OwnerOf(c.pod)
+	owner := network.OwnerOf(c.pod, c.handler.Config)
 	for _, l := range held {
 		if l.Owner != owner || l.PodUID != "" && !owner.Sticky() {
 			return false, nil

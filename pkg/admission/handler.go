@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
+	"github.com/berth-net/berth/internal/catalog"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/network"
 )
@@ -41,7 +42,7 @@ type Ledger interface {
 
 // Topology tells what a plan needs of the cluster.
 type Topology interface {
-	Catalog(ctx context.Context, namespace string) (network.Namespace, network.Catalog, error)
+	For(ctx context.Context, pod network.Pod) (catalog.View, error)
 }
 
 // Options of a Handler.

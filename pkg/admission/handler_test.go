@@ -22,6 +22,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-net/berth/internal/catalog"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/network"
@@ -96,9 +97,10 @@ func (f *fakeLedger) Refresh(_ context.Context, subnets ...string) error {
 
 type fakeTopology struct{ err error }
 
-func (f fakeTopology) Catalog(_ context.Context, namespace string) (network.Namespace, network.Catalog, error) {
+func (f fakeTopology) For(_ context.Context, pod network.Pod) (catalog.View, error) {
 	subnet := &kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "ovn-default"}, Spec: kubeovnv1.SubnetSpec{CIDRBlock: "10.16.0.0/16"}}
-	return network.Namespace{Name: namespace}, network.Catalog{Subnets: map[string]network.Subnet{"ovn-default": network.NewSubnet(subnet)}}, f.err
+	return catalog.View{Pod: pod, Namespace: network.Namespace{Name: pod.Namespace},
+		Catalog: network.Catalog{Subnets: map[string]network.Subnet{"ovn-default": network.NewSubnet(subnet, network.Around{})}}}, f.err
 }
 
 type env struct {
@@ -406,7 +408,7 @@ func TestOurFault(t *testing.T) {
 
 type nilTopology struct{}
 
-func (nilTopology) Catalog(context.Context, string) (network.Namespace, network.Catalog, error) {
+func (nilTopology) For(context.Context, network.Pod) (catalog.View, error) {
 	panic("boom")
 }
 

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -17,14 +18,11 @@ func Annotations(p Planned, a *ipam.Allocation, cat Catalog, cfg Config) map[str
 		out[RequestedKey] = p.Requested
 	}
 	for i, as := range a.Interfaces {
-		nic := cfg.PodNICType
-		var subnet Subnet
+		var planned Interface
 		if i < len(p.Interfaces) {
-			if p.Interfaces[i].NICType != "" {
-				nic = p.Interfaces[i].NICType
-			}
-			subnet = p.Interfaces[i].candidate(as.Subnet.Name())
+			planned = p.Interfaces[i]
 		}
+		subnet := planned.candidate(as.Subnet.Name())
 		if subnet.Object == nil {
 			subnet = cat.Subnets[as.Subnet.Name()]
 		}
@@ -38,7 +36,11 @@ func Annotations(p Planned, a *ipam.Allocation, cat Catalog, cfg Config) map[str
 		set(SuffixSubnet, as.Subnet.Name())
 		set(SuffixCIDR, subnet.CIDR)
 		set(SuffixGateway, subnet.Gateway)
-		set(SuffixNICType, nic)
+		if planned.IPAMOnly {
+			continue
+		}
+		set(SuffixNICType, cmp.Or(planned.NICType, cfg.PodNICType))
+		set(SuffixVM, planned.VM)
 		maps.Copy(out, topologyAnnotations(as.Provider, subnet, cat, cfg))
 	}
 	return out

@@ -26,6 +26,13 @@ const (
 	Finalizer = "berth.dev/network"
 	// AddressGate is the scheduling gate of pods that wait for an address.
 	AddressGate = "berth.dev/address"
+	// OrdinalRuleKey on a StatefulSet's pod with OrdinalRuleKubeOVN: its ordinal counts from 0 in a list of addresses,
+	// whatever the set's first ordinal is.
+	OrdinalRuleKey = "berth.dev/ordinal-rule"
+	// OrdinalRuleKubeOVN is its only value.
+	OrdinalRuleKubeOVN = "kube-ovn"
+	// RestrictedKey on a subnet with the value "true": it serves the namespaces only that it is bound to.
+	RestrictedKey = "berth.dev/restricted"
 	// LabelManaged on a subnet: it is fenced off from kube-ovn-controller by spec.excludeIps.
 	LabelManaged = "berth.dev/managed"
 	// ExcludeKey is the annotation with the real exclusions of a fenced subnet, in the form of spec.excludeIps.
@@ -52,6 +59,9 @@ const (
 	SuffixFamily          = "ip_family"
 	SuffixPool            = "ip_pool"
 	SuffixVip             = "vip"
+	SuffixSecurityGroups  = "security_groups"
+	SuffixPortVips        = "port_vips"
+	SuffixAaps            = "aaps"
 )
 
 const (

@@ -30,7 +30,7 @@ func bound(namespaces ...string) func(*kubeovnv1.Subnet) {
 func catalog(objs ...*kubeovnv1.Subnet) Catalog {
 	c := Catalog{Subnets: map[string]Subnet{}, Vpcs: map[string]*kubeovnv1.Vpc{}, Vlans: map[string]*kubeovnv1.Vlan{}}
 	for _, o := range objs {
-		c.Subnets[o.Name] = NewSubnet(o)
+		c.Subnets[o.Name] = NewSubnet(o, Around{})
 	}
 	return c
 }
@@ -77,7 +77,7 @@ func TestNewSubnet(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := NewSubnet(c.obj)
+			s := NewSubnet(c.obj, Around{})
 			if c.err != "" {
 				if s.Err == nil || s.Set != nil || !strings.Contains(s.Err.Error(), c.err) {
 					t.Fatalf("error %v, want %q", s.Err, c.err)
@@ -131,7 +131,11 @@ func planOf(p Pod, ns Namespace, cat Catalog) (outcome, []string) {
 		return o, texts
 	}
 	i := planned.Interfaces[0]
-	o.Addresses, o.MAC, o.Families = join(i.Addresses), i.MAC.String(), i.Families
+	var choices []string
+	for _, c := range i.Choices {
+		choices = append(choices, join(c))
+	}
+	o.Addresses, o.MAC, o.Families = strings.Join(choices, ";"), i.MAC.String(), i.Families
 	for _, s := range i.Candidates {
 		o.Subnets = append(o.Subnets, s.Object.Name)
 	}
@@ -194,8 +198,8 @@ func TestPlan(t *testing.T) {
 		"family":                 {annotated(fam, "ipv6", ls, "dual"), Namespace{}, nil, outcome{Subnets: []string{"dual"}, Families: []ipam.Family{ipam.IPv6}, Requested: `{"ovn":{"logical_switch":"dual"}}`}},
 		"family missing":         {annotated(fam, "ipv6"), Namespace{}, nil, outcome{Errors: []string{"ip_family"}}},
 		"family and address":     {annotated(fam, "ipv6", ip, "10.17.0.9", ls, "dual"), Namespace{}, nil, outcome{Errors: []string{"of the other family"}}},
-		"pool":                   {annotated("ovn.kubernetes.io/ip_pool", "10.16.0.9,10.16.0.10"), Namespace{}, nil, outcome{Errors: []string{"not supported yet"}}},
-		"ours":                   {annotated(ClaimKey, claimA, ip, "10.16.0.9", ls, "ovn-default"), Namespace{}, nil, outcome{Subnets: []string{"ovn-default"}}},
+		"pool":                   {annotated("ovn.kubernetes.io/ip_pool", "10.16.0.9,10.16.0.10"), Namespace{}, nil, outcome{Subnets: []string{"ovn-default"}, Addresses: "10.16.0.9;10.16.0.10"}},
+		"ours":                   {annotated(ClaimKey, claimA, ip, "10.16.0.9", ls, "ovn-default", "ovn.kubernetes.io/cidr", "10.16.0.0/16"), Namespace{}, nil, outcome{Subnets: []string{"ovn-default"}}},
 		"ours, asked":            {annotated(ClaimKey, claimA, ip, "10.16.0.9", RequestedKey, `{"ovn":{"ip_address":"10.16.0.9"}}`), Namespace{}, nil, outcome{Subnets: []string{"ovn-default"}, Addresses: "10.16.0.9", Requested: `{"ovn":{"ip_address":"10.16.0.9"}}`}},
 		"preview":                {annotated(ClaimKey, ClaimPreview, ip, "10.99.0.9"), Namespace{}, nil, outcome{Subnets: []string{"ovn-default"}, Warnings: 1}},
 		"requested, other value": {annotated(RequestedKey, `{"ovn":{"ip_address":"10.16.0.9"}}`, ip, "10.16.0.10"), Namespace{}, nil, outcome{Subnets: []string{"ovn-default"}, Addresses: "10.16.0.9", Requested: `{"ovn":{"ip_address":"10.16.0.9"}}`, Warnings: 1}},
@@ -260,7 +264,7 @@ func TestB41OwnerWithoutName(t *testing.T) {
 		"not controlling": {Pod{Namespace: "a", Name: "db-0", OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"}}}, ipam.PodOwner("a")},
 	}
 	for name, c := range cases {
-		if got := OwnerOf(c.pod); got != c.want {
+		if got := OwnerOf(c.pod, Config{}); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -300,6 +304,7 @@ func TestPodOf(t *testing.T) {
 
 func TestAnnotations(t *testing.T) {
 	cat := catalog(subnet("s", "10.0.0.0/24,fd00::/64", func(s *kubeovnv1.Subnet) { s.Spec.Vlan = "v"; s.Spec.LogicalGateway = true }))
+	cat.ProviderNetworks = map[string]*kubeovnv1.ProviderNetwork{"net": {}}
 	cat.Vlans["v"] = &kubeovnv1.Vlan{Spec: kubeovnv1.VlanSpec{ID: 7, Provider: "net"}}
 	planned, errs := Plan(annotated(ls, "s", "ovn.kubernetes.io/pod_nic_type", "internal-port"), Namespace{}, cat, config())
 	if len(errs) > 0 {

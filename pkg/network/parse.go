@@ -1,6 +1,7 @@
 package network
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -56,11 +57,15 @@ func ParseFamily(text string) (ipam.Family, error) {
 	return 0, fmt.Errorf("%q is not an address family: write ipv4 or ipv6", text)
 }
 
-// ParseRanges reads addresses and ranges a..b as numbers, whatever their spelling.
+// ParseRanges reads addresses, ranges a..b and CIDRs as numbers, whatever their spelling.
 func ParseRanges(items []string) (*netipx.IPSet, error) {
 	var b netipx.IPSetBuilder
 	for _, item := range items {
 		if item = strings.TrimSpace(item); item == "" {
+			continue
+		}
+		if p, err := netip.ParsePrefix(item); err == nil && !p.Addr().Is4In6() {
+			b.AddPrefix(p.Masked())
 			continue
 		}
 		from, to, ranged := strings.Cut(item, "..")
@@ -70,7 +75,7 @@ func ParseRanges(items []string) (*netipx.IPSet, error) {
 		lo, errLo := netip.ParseAddr(strings.TrimSpace(from))
 		hi, errHi := netip.ParseAddr(strings.TrimSpace(to))
 		if errLo != nil || errHi != nil {
-			return nil, fmt.Errorf("%q is neither an address nor a range: write 10.16.0.5 or 10.16.0.5..10.16.0.9", item)
+			return nil, fmt.Errorf("%q is neither an address nor a range: write 10.16.0.5, 10.16.0.5..10.16.0.9 or 10.16.0.0/28", item)
 		}
 		r := netipx.IPRangeFrom(lo.WithZone("").Unmap(), hi.WithZone("").Unmap())
 		if !r.IsValid() {
@@ -79,6 +84,47 @@ func ParseRanges(items []string) (*netipx.IPSet, error) {
 		b.AddRange(r)
 	}
 	return b.IPSet()
+}
+
+// ParsePool reads the value of ip_pool: one word that is no address names an IPPool; all else is a list. Semicolons
+// separate its entries, each an address or a pair of both families; without a semicolon commas do, unless the list is
+// just such a pair.
+func ParsePool(text string) (choices [][]netip.Addr, name string, err error) {
+	text = strings.TrimSpace(text)
+	if !strings.ContainsAny(text, ",;") {
+		if _, err := netip.ParseAddr(text); err != nil && !strings.Contains(text, "/") {
+			return nil, text, nil
+		}
+	}
+	var entries []string
+	if strings.Contains(text, ";") {
+		entries = strings.Split(text, ";")
+	} else if entries = tokens(text); len(entries) == 2 {
+		if pair, err := ParseAddresses(text); err == nil {
+			return [][]netip.Addr{pair}, "", nil
+		}
+	}
+	seen := map[netip.Addr]bool{}
+	for _, e := range entries {
+		choice, err := ParseAddresses(e)
+		if err != nil {
+			return nil, "", err
+		}
+		if len(choice) == 0 {
+			continue
+		}
+		for _, a := range choice {
+			if seen[a] {
+				return nil, "", fmt.Errorf("%s is listed twice: keep it once", a)
+			}
+			seen[a] = true
+		}
+		choices = append(choices, choice)
+	}
+	if len(choices) == 0 {
+		return nil, "", errors.New("the list is empty: name an IPPool, or list addresses")
+	}
+	return choices, "", nil
 }
 
 // tokens splits at commas and leaves blanks and empty elements away.

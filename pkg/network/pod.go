@@ -1,6 +1,7 @@
 package network
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,6 +21,13 @@ type Pod struct {
 	HostNetwork                        bool
 	NodeName                           string
 	SchedulingGates                    []string
+	// Networks are the attachments that the pod names, DefaultNetwork what replaces its default network. They are read by
+	// whoever makes the Pod; NetworksErr says why that failed.
+	Networks       []Selection
+	DefaultNetwork *Selection
+	NetworksErr    error
+	// OrdinalStart is the first ordinal of the pod's StatefulSet.
+	OrdinalStart int
 }
 
 // PodOf reduces a pod to what the contract needs. Maps and slices are shared with p.
@@ -51,20 +59,41 @@ func (p Pod) Controller() (metav1.OwnerReference, bool) {
 	return metav1.OwnerReference{}, false
 }
 
-// OwnerOf tells who may come back to the pod's leases: a StatefulSet's pod under its own name, else nobody.
-func OwnerOf(p Pod) ipam.Owner {
+// Kinds of owners that pods come back to, and their groups.
+const (
+	kindStatefulSet = "StatefulSet"
+	// KindVM is a KubeVirt virtual machine, or an instance without one.
+	KindVM        = "VirtualMachine"
+	kindVMI       = "VirtualMachineInstance"
+	kubeVirtGroup = "kubevirt.io"
+	kubeOVNGroup  = "kubeovn.io"
+)
+
+// OwnerOf tells who may come back to the pod's leases: a StatefulSet's pod under its own name, a virtual machine, a
+// pod of a kind that the configuration names; else nobody.
+func OwnerOf(p Pod, cfg Config) ipam.Owner {
 	ref, ok := p.Controller()
-	if !ok || ref.Kind != "StatefulSet" {
+	if !ok {
 		return ipam.PodOwner(p.Namespace)
 	}
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
-	if err != nil || gv.Group != "apps" && gv.Group != "apps.kruise.io" {
+	if err != nil {
 		return ipam.PodOwner(p.Namespace)
 	}
-	if _, ok := Ordinal(ref.Name, p.Name); !ok {
-		return ipam.PodOwner(p.Namespace)
+	owner := ipam.Owner{Group: gv.Group, Kind: ref.Kind, Namespace: p.Namespace, Name: p.Name}
+	switch {
+	case ref.Kind == kindStatefulSet && (gv.Group == "apps" || gv.Group == "apps.kruise.io"):
+		if _, ok := Ordinal(ref.Name, p.Name); ok {
+			return owner
+		}
+	case gv.Group == kubeVirtGroup && ref.Kind == kindVMI && !cfg.ForgetVMs:
+		// An instance has its machine's name.
+		return ipam.Owner{Group: gv.Group, Kind: KindVM, Namespace: p.Namespace, Name: ref.Name}
+	case slices.Contains(cfg.Owners, OwnerKind{Group: gv.Group, Kind: ref.Kind}) && p.Name != "":
+		owner.Name = ref.Name + ":" + p.Name // who must exist, and whose address it is
+		return owner
 	}
-	return ipam.Owner{Group: gv.Group, Kind: ref.Kind, Namespace: p.Namespace, Name: p.Name}
+	return ipam.PodOwner(p.Namespace)
 }
 
 // Ordinal reads the ordinal of a StatefulSet's pod from its name, <set>-<ordinal>.
@@ -104,10 +133,26 @@ func Asks(p Pod) []string {
 		return nil
 	}
 	var keys []string
-	for _, s := range []string{SuffixAddress, SuffixMAC, SuffixSubnet, SuffixFamily, SuffixPool, SuffixVip} {
-		if k := Key(DefaultProvider, s); strings.TrimSpace(p.Annotations[k]) != "" {
+	for k, v := range p.Annotations {
+		_, suffix, ok := SplitKey(k)
+		if ok && strings.TrimSpace(v) != "" && slices.Contains([]string{SuffixSubnet, SuffixAddress, SuffixMAC, SuffixFamily, SuffixPool, SuffixVip}, suffix) {
 			keys = append(keys, k)
 		}
 	}
+	slices.Sort(keys)
 	return keys
+}
+
+// NeedsOrdinalStart tells whether the plan of the pod depends on the first ordinal of its StatefulSet: a list of
+// addresses is counted from there.
+func NeedsOrdinalStart(p Pod) bool {
+	if strings.TrimSpace(p.Annotations[OrdinalRuleKey]) == OrdinalRuleKubeOVN || OwnerOf(p, Config{}).Kind != kindStatefulSet {
+		return false
+	}
+	for k, v := range p.Annotations {
+		if _, suffix, ok := SplitKey(k); ok && suffix == SuffixPool && strings.ContainsAny(v, ",;.:") {
+			return true
+		}
+	}
+	return false
 }

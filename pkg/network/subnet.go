@@ -1,9 +1,11 @@
 package network
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"go4.org/netipx"
@@ -17,8 +19,12 @@ type Subnet struct {
 	Object *kubeovnv1.Subnet
 	// Set is nil when Err is not.
 	Set *ipam.Subnet
-	// CIDR and Gateway are as pods carry them: canonical, joined by a comma, IPv4 first.
+	// CIDR and Gateway are as pods carry them: canonical, joined by a comma, IPv4 first. Empty in a subnet of MACs alone.
 	CIDR, Gateway string
+	// Pools are the names of its IPPools, oldest first. Those that can't be read are left away.
+	Pools []string
+	// Warnings tell what was left away.
+	Warnings []string
 	// Err says why nothing can be had from it.
 	Err error
 }
@@ -33,10 +39,27 @@ func (s Subnet) Provider() string {
 
 // Catalog is all topology that a plan may need.
 type Catalog struct {
-	// Subnets, Vpcs and Vlans by name.
-	Subnets map[string]Subnet
-	Vpcs    map[string]*kubeovnv1.Vpc
-	Vlans   map[string]*kubeovnv1.Vlan
+	// Subnets, and what they stand on, by name.
+	Subnets          map[string]Subnet
+	Vpcs             map[string]*kubeovnv1.Vpc
+	Vlans            map[string]*kubeovnv1.Vlan
+	ProviderNetworks map[string]*kubeovnv1.ProviderNetwork
+	// Pools and Vips by name.
+	Pools map[string]*kubeovnv1.IPPool
+	Vips  map[string]*kubeovnv1.Vip
+	// SecurityGroups are the names of those that exist.
+	SecurityGroups map[string]bool
+	// Attachments are those that the pod names, by "<namespace>/<name>".
+	Attachments map[string]Attachment
+	// Reservations are addresses that IP objects which are none of ours hold, by the object's name.
+	Reservations map[string]Reservation
+}
+
+// Reservation is the addresses of an IP object.
+type Reservation struct {
+	Subnet    string
+	Addresses []netip.Addr
+	MAC       ipam.MAC
 }
 
 // Namespace is what the contract needs to know of a namespace.
@@ -55,20 +78,37 @@ type Config struct {
 	NodeSwitch string
 	// PodNICType is written to pods that don't choose.
 	PodNICType string
+	// NonPrimary leaves the default network to another CNI: attachments only are served.
+	NonPrimary bool
+	// ForgetVMs takes a virtual machine's address back with its pod.
+	ForgetVMs bool
+	// Owners are further kinds whose pods come back to their addresses, each under its own name.
+	Owners []OwnerKind
+}
+
+// OwnerKind is a kind of controller, by API group.
+type OwnerKind struct{ Group, Kind string }
+
+// Around is what else decides who may have which address of a subnet.
+type Around struct {
+	// Pools are the IPPools of the subnet.
+	Pools []*kubeovnv1.IPPool
+	// Reserved addresses are somebody's who is no pod.
+	Reserved map[netip.Addr]ipam.Owner
 }
 
 // NewSubnet works out a subnet's address sets. It never fails: Err of the result says what is wrong.
-func NewSubnet(obj *kubeovnv1.Subnet) Subnet {
+func NewSubnet(obj *kubeovnv1.Subnet, around Around) Subnet {
 	s := Subnet{Object: obj}
-	if err := s.parse(); err != nil {
+	if err := s.parse(around); err != nil {
 		s.Err = fmt.Errorf("subnet %s can't be used: %w", obj.Name, err)
 		s.Set = nil
 	}
 	return s
 }
 
-func (s *Subnet) parse() error {
-	prefixes, err := parsePrefixes(s.Object.Spec.CIDRBlock)
+func (s *Subnet) parse(around Around) error {
+	prefixes, err := parsePrefixes(s.Object.Spec)
 	if err != nil {
 		return err
 	}
@@ -80,13 +120,34 @@ func (s *Subnet) parse() error {
 	if err != nil {
 		return err
 	}
-	spec := ipam.SubnetSpec{Name: s.Object.Name, UID: string(s.Object.UID), Prefixes: prefixes, Gateways: gateways, Exclude: exclude}
+	spec := ipam.SubnetSpec{Name: s.Object.Name, UID: string(s.Object.UID), Prefixes: prefixes, Gateways: gateways, Exclude: exclude,
+		Pools: s.pools(around.Pools), Reserved: around.Reserved}
 	if s.Object.Spec.Vlan != "" {
 		spec.Domain = "vlan." + s.Object.Spec.Vlan
 	}
 	s.CIDR, s.Gateway = join(prefixes), join(gateways)
 	s.Set, err = ipam.NewSubnet(spec)
 	return err
+}
+
+// pools reads the IPPools, oldest first: an address that two of them name is the older one's.
+func (s *Subnet) pools(objs []*kubeovnv1.IPPool) []ipam.Pool {
+	objs = slices.Clone(objs)
+	slices.SortFunc(objs, func(a, b *kubeovnv1.IPPool) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	var out []ipam.Pool
+	for _, o := range objs {
+		set, err := ParseRanges(o.Spec.IPs)
+		if err != nil {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("IPPool %s can't be used: spec.ips: %v", o.Name, err))
+			// Nobody gets its addresses unasked, and nobody asks for a pool that is not known.
+			continue
+		}
+		out = append(out, ipam.Pool{Name: o.Name, Set: set})
+		s.Pools = append(s.Pools, o.Name)
+	}
+	return out
 }
 
 // exclusions are spec.excludeIps; in a fenced subnet, where that is the fence, those of the annotation.
@@ -127,7 +188,11 @@ func covers(set *netipx.IPSet, prefixes []netip.Prefix, gateways []netip.Addr) b
 	return err == nil && len(rest.Ranges()) == 0
 }
 
-func parsePrefixes(text string) ([]netip.Prefix, error) {
+// protocolMAC is spec.protocol of a subnet that gives MACs alone.
+const protocolMAC = "Mac"
+
+func parsePrefixes(spec kubeovnv1.SubnetSpec) ([]netip.Prefix, error) {
+	text := spec.CIDRBlock
 	var out []netip.Prefix
 	for _, f := range tokens(text) {
 		p, err := netip.ParsePrefix(f)
@@ -141,8 +206,8 @@ func parsePrefixes(text string) ([]netip.Prefix, error) {
 		}
 		out = append(out, p.Masked())
 	}
-	if len(out) == 0 {
-		return nil, errors.New("spec.cidrBlock is empty: subnets without addresses are not served")
+	if len(out) == 0 && spec.Protocol != protocolMAC && spec.Vlan == "" {
+		return nil, errors.New("spec.cidrBlock is empty: only a subnet of a Vlan can be without addresses")
 	}
 	if len(out) > 2 || len(out) == 2 && out[0].Addr().Is4() == out[1].Addr().Is4() {
 		return nil, fmt.Errorf("spec.cidrBlock: %q has more than one CIDR of a family: make a subnet of each", text)

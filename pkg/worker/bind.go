@@ -100,14 +100,13 @@ func (w *Worker) bind(ctx context.Context, s *subject) error {
 
 // bindable gives the leases that are yet to be bound to the pod.
 func (w *Worker) bindable(ctx context.Context, s *subject) ([]ipam.Ref, error) {
-	owner := network.OwnerOf(network.PodOf(s.Pod))
 	var refs []ipam.Ref
 	for _, l := range s.leases {
 		if !s.carries(l) || l.PodUID == s.uid() {
 			continue
 		}
-		if l.Owner != owner {
-			return nil, w.copied(s, fmt.Sprintf("%s is leased to %s, and this pod's leases would belong to %s", l.Ref(), l.Owner, owner))
+		if l.Owner != s.owner {
+			return nil, w.copied(s, fmt.Sprintf("%s is leased to %s, and this pod's leases would belong to %s", l.Ref(), l.Owner, s.owner))
 		}
 		if l.PodUID != "" {
 			gone, err := w.podGone(ctx, l.Owner.Namespace, l.PodName, l.PodUID)
@@ -184,7 +183,7 @@ func (w *Worker) reground(ctx context.Context, s *subject) error {
 		}
 		return &busyError{"the pod gets fresh leases"}
 	}
-	cat, err := w.catalog(ctx)
+	cat, err := w.topology.Topology(ctx)
 	if err != nil {
 		return err
 	}

@@ -9,13 +9,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
+	"github.com/berth-net/berth/internal/catalog"
 )
 
 // Scheme returns the types that the worker reads and writes.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	return s, errors.Join(scheme.AddToScheme(s), kubeovnv1.AddToScheme(s))
+	return s, errors.Join(scheme.AddToScheme(s), catalog.AddToScheme(s))
 }
 
 // CacheOptions keeps only what the worker looks at, so that a large cluster fits into little memory.
@@ -24,7 +24,7 @@ func CacheOptions() cache.Options {
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:  {Transform: slimPod},
-			&corev1.Node{}: {Transform: slimNode},
+			&corev1.Node{}: {Transform: catalog.SlimNode},
 		},
 	}
 }
@@ -60,15 +60,4 @@ func slimStatuses(in []corev1.ContainerStatus) []corev1.ContainerStatus {
 		})
 	}
 	return out
-}
-
-// slimNode drops images and volumes, which are most of a node.
-func slimNode(obj any) (any, error) {
-	n, ok := obj.(*corev1.Node)
-	if !ok {
-		return obj, nil
-	}
-	n.ManagedFields = nil
-	n.Status = corev1.NodeStatus{Conditions: n.Status.Conditions, Addresses: n.Status.Addresses}
-	return n, nil
 }

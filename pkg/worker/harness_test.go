@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -16,12 +17,14 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-net/berth/internal/memkube"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
@@ -171,7 +174,9 @@ func (w *world) start(o worldOptions) {
 func (w *world) stop() {
 	if w.ended != nil {
 		w.cancel()
-		<-w.ended
+		if err := <-w.ended; err != nil {
+			w.t.Error(err)
+		}
 		w.ended = nil
 	}
 }
@@ -199,6 +204,7 @@ func (w *world) until(what string, check func() error) {
 	}
 }
 
+// label labels a namespace, and has a running worker see it.
 func (w *world) label(namespace, value string) {
 	w.t.Helper()
 	ns := &corev1.Namespace{}
@@ -206,6 +212,9 @@ func (w *world) label(namespace, value string) {
 	old := ns.DeepCopy()
 	ns.Labels = map[string]string{network.LabelInject: value}
 	w.must(w.client.Patch(w.ctx, ns, client.MergeFrom(old)))
+	if w.ended != nil {
+		w.seen(ns)
+	}
 }
 
 func podNamed(name string, change ...func(*corev1.Pod)) *corev1.Pod {
@@ -224,7 +233,7 @@ func (w *world) admit(p *corev1.Pod) *corev1.Pod {
 	w.t.Helper()
 	var subnet kubeovnv1.Subnet
 	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: "s"}, &subnet))
-	cat := network.Catalog{Subnets: map[string]network.Subnet{"s": network.NewSubnet(&subnet)}}
+	cat := network.Catalog{Subnets: map[string]network.Subnet{"s": network.NewSubnet(&subnet, network.Around{})}}
 	plan, bad := network.Plan(network.PodOf(p), network.Namespace{Name: "app"}, cat, w.worker.Network)
 	w.must(bad.ToAggregate())
 	claim, err := ipam.NewClaim(rand.Reader)
@@ -262,6 +271,56 @@ func (w *world) wired(name string) *corev1.Pod {
 func (w *world) end(name string) {
 	w.t.Helper()
 	w.must(w.client.Delete(w.ctx, podNamed(name), client.GracePeriodSeconds(0)))
+}
+
+// gone waits until the pod's object is gone. The worker has then taken back what it had.
+func (w *world) gone(name string) {
+	w.t.Helper()
+	w.until("pod "+name+" gone", func() error {
+		_, err := w.get(name)
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err == nil:
+			return errors.New("still there")
+		}
+		return err
+	})
+}
+
+// seen waits until the worker's cache has the object as it is.
+func (w *world) seen(obj client.Object) {
+	w.t.Helper()
+	key := client.ObjectKeyFromObject(obj)
+	w.until(fmt.Sprintf("the worker has seen %T %s", obj, key), func() error {
+		if err := w.client.Get(w.ctx, key, obj); err != nil {
+			return err
+		}
+		now := obj.GetResourceVersion()
+		if err := w.worker.Client.Get(w.ctx, key, obj); err != nil {
+			return err
+		}
+		if v := obj.GetResourceVersion(); v != now {
+			return fmt.Errorf("it sees version %s, not %s", v, now)
+		}
+		return nil
+	})
+}
+
+// look has the worker work on the pod as it is now, and returns when it has.
+func (w *world) look(name string) {
+	w.t.Helper()
+	w.seen(podNamed(name))
+	_, err := w.worker.Reconcile(w.ctx, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "app", Name: name}})
+	w.must(err)
+}
+
+// lookAtTopology has the worker work on a Subnet and all the rest, and returns when it has.
+func (w *world) lookAtTopology(subnet string) {
+	w.t.Helper()
+	w.seen(&kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: subnet}})
+	_, err := w.worker.reconcileTopology(w.ctx, reconcile.Request{NamespacedName: client.ObjectKey{Name: subnet}})
+	w.must(err)
 }
 
 // clean waits until nothing is left of the pods.

@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/lifecycle"
 	"github.com/berth-net/berth/pkg/network"
@@ -79,15 +78,11 @@ func (w *Worker) late(ctx context.Context, s *subject) (reconcile.Result, error)
 		w.warn(s.Pod, reasonRunning, actionAllocate, "the pod runs on an address that is in no lease: it is left alone; recreate it to give it one")
 		return reconcile.Result{}, nil
 	}
-	cat, err := w.catalog(ctx)
+	view, err := w.topology.For(ctx, network.PodOf(s.Pod))
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	ns, _, err := w.namespace(ctx, s.Namespace)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	plan, bad := network.Plan(network.PodOf(s.Pod), ns, cat, w.Network)
+	plan, bad := network.Plan(view.Pod, view.Namespace, view.Catalog, w.Network)
 	if err := bad.ToAggregate(); err != nil {
 		w.Metrics.late.WithLabelValues(resultRefused).Inc()
 		w.warn(s.Pod, reasonRefused, actionAllocate, "no address can be given: "+err.Error())
@@ -98,7 +93,7 @@ func (w *Worker) late(ctx context.Context, s *subject) (reconcile.Result, error)
 			return reconcile.Result{}, err
 		}
 	}
-	return w.give(ctx, s, plan, cat)
+	return w.give(ctx, s, plan, view.Catalog)
 }
 
 // lay puts a fresh claim and the finalizer onto the pod. It returns nil when the pod has changed meanwhile.
@@ -114,8 +109,8 @@ func (w *Worker) lay(ctx context.Context, s *subject, plan network.Planned) (*su
 		want[network.RequestedKey] = plan.Requested
 	}
 	p.annotate(want)
-	// Its presence tells later that the addresses are given.
-	p.unannotate(cidrKeys(s)...)
+	// Their presence tells later that the addresses are given.
+	p.unannotate(answerKeys(s)...)
 	p.finalize(network.Finalizer)
 	pod, stale, err := p.send(ctx, w.Client)
 	if err != nil || stale {
@@ -124,10 +119,10 @@ func (w *Worker) lay(ctx context.Context, s *subject, plan network.Planned) (*su
 	return w.subjectOf(pod), nil
 }
 
-func cidrKeys(s *subject) []string {
+func answerKeys(s *subject) []string {
 	var keys []string
 	for _, c := range s.carried {
-		keys = append(keys, network.Key(c.Provider, network.SuffixCIDR))
+		keys = append(keys, network.Key(c.Provider, network.SuffixCIDR), network.Key(c.Provider, network.SuffixNICType))
 	}
 	return keys
 }
@@ -172,7 +167,7 @@ func (w *Worker) renew(ctx context.Context, s *subject) error {
 		return err
 	}
 	p := newPatch(s.Pod)
-	p.testAnnotation(network.ClaimKey)
+	p.testVersion() // it may have been marked, or started, since it was read
 	p.annotate(map[string]string{network.ClaimKey: string(claim)})
 	for _, c := range s.carried {
 		for _, suffix := range []string{network.SuffixAddress, network.SuffixMAC, network.SuffixCIDR, network.SuffixGateway, network.SuffixSubnet,
@@ -186,7 +181,7 @@ func (w *Worker) renew(ctx context.Context, s *subject) error {
 
 // adopt leases the very addresses that a running pod uses, under its own claim.
 func (w *Worker) adopt(ctx context.Context, s *subject, cat network.Catalog) error {
-	r := ipam.Request{Claim: s.claim, Existing: true, Owner: network.OwnerOf(network.PodOf(s.Pod))}
+	r := ipam.Request{Claim: s.claim, Existing: true, Owner: s.owner}
 	for _, c := range s.carried {
 		subnet, ok := cat.Subnets[c.Subnet]
 		if !ok || subnet.Set == nil || len(c.Addresses) == 0 {
@@ -202,27 +197,4 @@ func (w *Worker) adopt(ctx context.Context, s *subject, cat network.Catalog) err
 		return fmt.Errorf("the addresses that the pod runs on can't be leased: %w", err)
 	}
 	return nil
-}
-
-// catalog is the topology that a plan may need, from the cache.
-func (w *Worker) catalog(ctx context.Context) (network.Catalog, error) {
-	cat := network.Catalog{Subnets: map[string]network.Subnet{}, Vpcs: map[string]*kubeovnv1.Vpc{}, Vlans: map[string]*kubeovnv1.Vlan{}}
-	var subnets kubeovnv1.SubnetList
-	var vpcs kubeovnv1.VpcList
-	var vlans kubeovnv1.VlanList
-	for _, list := range []client.ObjectList{&subnets, &vpcs, &vlans} {
-		if err := w.Client.List(ctx, list); err != nil {
-			return cat, fmt.Errorf("list topology: %w", err)
-		}
-	}
-	for i := range subnets.Items {
-		cat.Subnets[subnets.Items[i].Name] = network.NewSubnet(&subnets.Items[i])
-	}
-	for i := range vpcs.Items {
-		cat.Vpcs[vpcs.Items[i].Name] = &vpcs.Items[i]
-	}
-	for i := range vlans.Items {
-		cat.Vlans[vlans.Items[i].Name] = &vlans.Items[i]
-	}
-	return cat, nil
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -63,15 +62,18 @@ func TestLifeOfAPod(t *testing.T) {
 	w.clean()
 }
 
-// quiet looks at the pod again and again, and sees no write.
+// quiet looks at everything again and again, and sees no write.
 func (w *world) quiet() {
 	w.t.Helper()
-	time.Sleep(300 * time.Millisecond) // what is under way
+	w.seen(&kubeovnv1.IP{ObjectMeta: metav1.ObjectMeta{Name: "a.app"}})
+	w.look("a")
+	w.lookAtTopology("s")
 	w.kube.ResetRequests()
 	tx := w.worker.writer.Transactions()
 	for range 5 {
-		w.worker.enqueue(client.ObjectKey{Namespace: "app", Name: "a"})
-		time.Sleep(50 * time.Millisecond)
+		w.look("a")
+		w.lookAtTopology("s")
+		w.must(w.worker.sweep(w.ctx))
 	}
 	if n := w.worker.writer.Transactions() - tx; n != 0 {
 		w.t.Errorf("%d transactions without a change", n)
@@ -158,7 +160,7 @@ func TestRunningPodGetsNoAddress(t *testing.T) {
 	p.Status.PodIP = "192.0.2.9"
 	w.must(w.client.Status().Update(w.ctx, p))
 	w.label("app", network.InjectEnabled)
-	time.Sleep(300 * time.Millisecond)
+	w.look("r")
 	if p, err = w.get("r"); err != nil || p.Annotations[network.ClaimKey] != "" {
 		t.Errorf("%v, annotations %v", err, p.Annotations)
 	}
@@ -172,17 +174,12 @@ func TestCopyIsNotWired(t *testing.T) {
 	w.must(w.client.Create(w.ctx, podNamed("b", onNode, func(p *corev1.Pod) {
 		p.Annotations, p.Finalizers = a.Annotations, a.Finalizers
 	})))
-	time.Sleep(300 * time.Millisecond)
+	w.look("b")
 	if _, ok := w.nb.Port("b.app"); ok {
 		t.Error("the copy was wired")
 	}
 	w.end("b")
-	w.until("the copy gone", func() error {
-		if _, err := w.get("b"); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("still there: %v", err)
-		}
-		return nil
-	})
+	w.gone("b")
 	if _, ok := w.nb.Port("a.app"); !ok || len(w.ledger.Leases()) != 1 {
 		t.Errorf("the end of the copy took from the original: %v", w.ledger.Leases())
 	}
@@ -196,8 +193,11 @@ func TestFinishedPodGivesBack(t *testing.T) {
 	w.must(w.client.Status().Update(w.ctx, p))
 	w.until("everything given back", func() error {
 		p, err := w.get("a")
-		if _, wired := w.nb.Port("a.app"); err != nil || wired || len(w.ledger.Leases()) > 0 || len(p.Finalizers) > 0 {
-			return fmt.Errorf("%v, wired %t, leases %v, finalizers %v", err, wired, w.ledger.Leases(), p.Finalizers)
+		if err != nil {
+			return err
+		}
+		if _, wired := w.nb.Port("a.app"); wired || len(w.ledger.Leases()) > 0 || len(p.Finalizers) > 0 {
+			return fmt.Errorf("wired %t, leases %v, finalizers %v", wired, w.ledger.Leases(), p.Finalizers)
 		}
 		return nil
 	})
@@ -211,10 +211,11 @@ func TestFinalizerComesBack(t *testing.T) {
 	p.Finalizers = nil
 	w.must(w.client.Patch(w.ctx, p, client.MergeFrom(old)))
 	w.until("the finalizer", func() error {
-		if p, err := w.get("a"); err != nil || len(p.Finalizers) != 1 {
-			return fmt.Errorf("%v %v", err, p.Finalizers)
+		p, err := w.get("a")
+		if err == nil && len(p.Finalizers) != 1 {
+			err = fmt.Errorf("finalizers %v", p.Finalizers)
 		}
-		return nil
+		return err
 	})
 }
 
@@ -225,7 +226,7 @@ func TestSweep(t *testing.T) {
 	var subnet kubeovnv1.Subnet
 	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: "s"}, &subnet))
 	_, err := w.ledger.Take(w.ctx, ipam.Request{Claim: "0123456789abcdef0123456789abcdef", Owner: ipam.PodOwner("app"),
-		Interfaces: []ipam.InterfaceRequest{{Provider: "ovn", Candidates: []*ipam.Subnet{network.NewSubnet(&subnet).Set}}}})
+		Interfaces: []ipam.InterfaceRequest{{Provider: "ovn", Candidates: []ipam.Source{{Subnet: network.NewSubnet(&subnet, network.Around{}).Set}}}}})
 	w.must(err)
 	w.admit(podNamed("a", onNode))
 	p := w.wired("a")

@@ -30,12 +30,16 @@ type subject struct {
 	claim   ipam.Claim
 	claimed bool
 	carried []network.CarriedInterface
+	owner   ipam.Owner
+	// identity is the name of the pod's ports and records.
+	identity string
 	// leases held under the pod's claim, as the ledger's cache knows them.
 	leases []ipam.Held
 }
 
 func (w *Worker) subjectOf(pod *corev1.Pod) *subject {
-	s := &subject{Pod: pod, carried: network.Carried(pod.Annotations)}
+	s := &subject{Pod: pod, carried: network.Carried(pod.Annotations), owner: w.ownerOf(pod)}
+	s.identity = network.Identity(network.PodOf(pod), s.owner)
 	if s.claim, s.claimed = network.ClaimOf(pod.Annotations); s.claimed {
 		s.leases = w.Ledger.ByClaim(s.claim)
 	}
@@ -48,15 +52,9 @@ func (s *subject) uid() string { return string(s.UID) }
 
 func (s *subject) finalized() bool { return slices.Contains(s.Finalizers, network.Finalizer) }
 
-// complete tells that the pod carries what Annotations writes: an address or a MAC with its subnet, and the CIDR, which
-// nobody but the allocation sets.
+// complete tells that the pod carries the answer of an allocation.
 func (s *subject) complete() bool {
-	for _, c := range s.carried {
-		if len(c.Addresses) > 0 && s.Annotations[network.Key(c.Provider, network.SuffixCIDR)] != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.carried, func(c network.CarriedInterface) bool { return network.Given(s.Annotations, c.Provider) })
 }
 
 // running tells that the pod's network is in use, so that it can't be given another address.

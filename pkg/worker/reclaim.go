@@ -52,9 +52,9 @@ func (w *Worker) portsOf(s *subject) ([]string, error) {
 	if err := w.Northbound.Ready(); err != nil {
 		return nil, fmt.Errorf("ports of pod %s: %w", s.key(), err)
 	}
-	rows := w.Northbound.PodPorts(s.Namespace, s.Name)
+	rows := w.Northbound.PodPorts(s.Namespace, s.identity)
 	for _, c := range s.carried {
-		if p, ok := w.Northbound.Port(ovn.PortName(s.Name, s.Namespace, c.Provider)); ok {
+		if p, ok := w.Northbound.Port(network.PortName(s.identity, s.Namespace, c.Provider)); ok {
 			rows = append(rows, p)
 		}
 	}
@@ -100,7 +100,7 @@ func (w *Worker) freeLeases(ctx context.Context, s *subject) error {
 }
 
 func (w *Worker) bindLast(ctx context.Context, s *subject) error {
-	owner := network.OwnerOf(network.PodOf(s.Pod))
+	owner := s.owner
 	var refs []ipam.Ref
 	for _, l := range s.leases {
 		if l.PodUID == "" && l.Owner == owner && !owner.Sticky() && s.carries(l) {

@@ -17,7 +17,6 @@ import (
 
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/network"
-	"github.com/berth-net/berth/pkg/ovn"
 )
 
 const (
@@ -34,12 +33,12 @@ const (
 func recordOf(s *subject, c wire) *kubeovnv1.IP {
 	ip := &kubeovnv1.IP{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: ovn.PortName(s.Name, s.Namespace, c.Provider),
+			Name: network.PortName(s.identity, s.Namespace, c.Provider),
 			Labels: map[string]string{labelSubnet: c.subnet.Name, labelNode: s.Spec.NodeName, c.subnet.Name: "",
 				labelReserved: "false", labelClaim: string(s.claim)},
 			Annotations: map[string]string{annotationUID: s.uid()},
 		},
-		Spec: kubeovnv1.IPSpec{PodName: s.Name, Namespace: s.Namespace, Subnet: c.subnet.Name, NodeName: s.Spec.NodeName,
+		Spec: kubeovnv1.IPSpec{PodName: s.identity, Namespace: s.Namespace, Subnet: c.subnet.Name, NodeName: s.Spec.NodeName,
 			MacAddress: c.MAC.String(), AttachSubnets: []string{}, AttachIPs: []string{}, AttachMacs: []string{}},
 	}
 	var texts []string
@@ -48,8 +47,8 @@ func recordOf(s *subject, c wire) *kubeovnv1.IP {
 		setFamily(&ip.Spec, a)
 	}
 	ip.Spec.IPAddress = strings.Join(texts, ",")
-	if owner := network.OwnerOf(network.PodOf(s.Pod)); owner.Sticky() {
-		ip.Spec.PodType = owner.Kind
+	if s.owner.Sticky() {
+		ip.Spec.PodType = s.owner.Kind
 	}
 	return ip
 }
@@ -73,6 +72,21 @@ func (w *Worker) ensureRecords(ctx context.Context, s *subject, wires []wire) er
 	return errors.Join(errs...)
 }
 
+// reservation tells that somebody made the record to keep the address for the pod: it outlives pods.
+func reservation(ip *kubeovnv1.IP) bool {
+	return ip.Labels[labelClaim] == "" && ip.Labels[labelReserved] != "false"
+}
+
+// noteNode tells by a reservation where its pod is, and touches nothing else of it.
+func (w *Worker) noteNode(ctx context.Context, ip *kubeovnv1.IP, node string) error {
+	if ip.Spec.NodeName == node {
+		return nil
+	}
+	base := ip.DeepCopy()
+	ip.Spec.NodeName = node
+	return w.Client.Patch(ctx, ip, client.MergeFrom(base))
+}
+
 func (w *Worker) ensureRecord(ctx context.Context, want *kubeovnv1.IP) error {
 	var have kubeovnv1.IP
 	err := w.Client.Get(ctx, client.ObjectKeyFromObject(want), &have)
@@ -90,6 +104,8 @@ func (w *Worker) ensureRecord(ctx context.Context, want *kubeovnv1.IP) error {
 		return fmt.Errorf("%s is still being deleted: remove its finalizers if nobody does", have.Name)
 	case sameRecord(&have, want):
 		return nil
+	case reservation(&have):
+		return w.noteNode(ctx, &have, want.Spec.NodeName)
 	}
 	labels := map[string]any{}
 	if old := have.Labels[labelSubnet]; old != "" && old != want.Spec.Subnet {
@@ -127,7 +143,7 @@ func (w *Worker) dropRecords(ctx context.Context, s *subject, thorough bool) err
 		if len(c.Addresses) == 0 {
 			continue
 		}
-		key := client.ObjectKey{Name: ovn.PortName(s.Name, s.Namespace, c.Provider)}
+		key := client.ObjectKey{Name: network.PortName(s.identity, s.Namespace, c.Provider)}
 		var ip kubeovnv1.IP
 		err := w.Client.Get(ctx, key, &ip)
 		if apierrors.IsNotFound(err) && thorough {

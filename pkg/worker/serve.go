@@ -107,7 +107,7 @@ type wire struct {
 func (w *Worker) wires(ctx context.Context, s *subject) ([]wire, error) {
 	var out []wire
 	for _, c := range s.carried {
-		if len(c.Addresses) == 0 {
+		if len(c.Addresses) == 0 && c.MAC == (ipam.MAC{}) || c.Subnet == "" {
 			continue
 		}
 		var subnet kubeovnv1.Subnet
@@ -118,6 +118,9 @@ func (w *Worker) wires(ctx context.Context, s *subject) ([]wire, error) {
 			}
 			return nil, fmt.Errorf("read subnet %s: %w", c.Subnet, err)
 		}
+		if len(c.Addresses) == 0 && subnet.Spec.CIDRBlock != "" {
+			continue
+		}
 		out = append(out, wire{CarriedInterface: c, subnet: &subnet, port: topology.IsOVN(subnet.Spec.Provider)})
 	}
 	return out, nil
@@ -125,7 +128,7 @@ func (w *Worker) wires(ctx context.Context, s *subject) ([]wire, error) {
 
 // rows are what the northbound database shall have of the pod.
 func (w *Worker) rows(ctx context.Context, s *subject, wires []wire) (nb.Rows, error) {
-	in := ovn.PodInput{Namespace: s.Namespace, Name: s.Name, UID: s.uid(), Claim: string(s.claim),
+	in := ovn.PodInput{Namespace: s.Namespace, Name: s.identity, UID: s.uid(), Claim: string(s.claim),
 		Config: ovn.PodConfig{ClusterRouter: w.Network.ClusterRouter, NodeSwitch: w.Network.NodeSwitch}}
 	if s.Spec.NodeName != "" {
 		node, err := w.node(ctx, s.Spec.NodeName)
@@ -139,7 +142,7 @@ func (w *Worker) rows(ctx context.Context, s *subject, wires []wire) (nb.Rows, e
 			continue
 		}
 		mac := c.MAC
-		if mac == (ipam.MAC{}) {
+		if mac == (ipam.MAC{}) && len(c.Addresses) > 0 {
 			for _, l := range s.leases {
 				if l.Address == c.Addresses[0] {
 					mac = l.MAC

@@ -36,10 +36,8 @@ func (w *Worker) Setup(ctx context.Context, mgr manager.Manager) error {
 		return fmt.Errorf("index pods by claim: %w", err)
 	}
 	// The informers of all that is read: the first look at an object must not find an empty cache.
-	for _, obj := range []client.Object{&corev1.Namespace{}, &corev1.Node{}, &kubeovnv1.Subnet{}, &kubeovnv1.Vpc{}, &kubeovnv1.Vlan{}, &kubeovnv1.IP{}} {
-		if _, err := mgr.GetCache().GetInformer(ctx, obj); err != nil {
-			return fmt.Errorf("watch %T: %w", obj, err)
-		}
+	if err := w.changes.Watch(ctx, mgr.GetCache()); err != nil {
+		return err
 	}
 	if err := errors.Join(
 		mgr.Add(manager.RunnableFunc(w.lead)),

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/berth-net/berth/internal/catalog"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/lifecycle"
 	"github.com/berth-net/berth/pkg/network"
@@ -70,6 +71,8 @@ type Worker struct {
 	// leading is closed when writer is set: from then on there is something to write with.
 	leading chan struct{}
 	writer  *ovn.Writer
+	topology *catalog.Catalog
+	changes  catalog.Changes
 	// broken gets the error that ends the process.
 	broken chan error
 
@@ -102,13 +105,18 @@ func New(o Options) (*Worker, error) {
 	if o.Concurrency <= 0 {
 		o.Concurrency = 128
 	}
-	return &Worker{
+	w := &Worker{
 		Options: o, leading: make(chan struct{}), broken: make(chan error, 1),
 		trigger: make(chan struct{}, 1), wake: make(chan event.GenericEvent, 4096),
 		watch: lifecycle.NewWatchlist(o.PendingAge), ripe: map[ipam.Ref]bool{}, noted: map[string]bool{},
 		waiting: map[client.ObjectKey]time.Time{}, started: map[string]time.Time{},
-	}, nil
+	}
+	w.topology = catalog.New(catalog.Options{Cache: o.Client, Live: o.Live, Changes: w.changes.Count})
+	return w, nil
 }
+
+// ownerOf tells who may come back to the pod's leases.
+func (w *Worker) ownerOf(pod *corev1.Pod) ipam.Owner { return network.OwnerOf(network.PodOf(pod), w.Network) }
 
 // Sweep asks for a sweep now. It does not wait for it.
 func (w *Worker) Sweep() {

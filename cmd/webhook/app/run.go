@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -18,9 +17,9 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/berth-net/berth/certs"
+	"github.com/berth-net/berth/internal/catalog"
 	"github.com/berth-net/berth/internal/serve"
 	"github.com/berth-net/berth/pkg/admission"
-	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/ipam/blockstore"
 )
@@ -43,6 +42,8 @@ type program struct {
 	Options
 	registry *prometheus.Registry
 	cache    cache.Cache
+	changes  catalog.Changes
+	topology *catalog.Catalog
 	synced   atomic.Bool
 	store    *blockstore.Store
 	ledger   *ipam.Ledger
@@ -84,13 +85,17 @@ func newProgram(o Options) (*program, error) {
 
 func (p *program) makeCache() error {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), kubeovnv1.AddToScheme(scheme)); err != nil {
+	if err := catalog.AddToScheme(scheme); err != nil {
 		return fmt.Errorf("registering the kinds: %w", err)
 	}
-	var err error
-	if p.cache, err = cache.New(p.Config, cache.Options{Scheme: scheme, DefaultTransform: cache.TransformStripManagedFields()}); err != nil {
+	live, err := client.New(p.Config, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("making the client of the topology: %w", err)
+	}
+	if p.cache, err = cache.New(p.Config, catalog.CacheOptions(scheme)); err != nil {
 		return fmt.Errorf("making the cache of the topology, check that the API server can be reached: %w", err)
 	}
+	p.topology = catalog.New(catalog.Options{Cache: p.cache, Live: live, Changes: p.changes.Count})
 	return nil
 }
 
@@ -117,7 +122,7 @@ func (p *program) makeCerts() error {
 }
 
 func (p *program) makeHandler() error {
-	h, err := admission.NewHandler(admission.Options{Ledger: p.ledger, Topology: admission.NewCatalog(p.cache), Config: p.Network,
+	h, err := admission.NewHandler(admission.Options{Ledger: p.ledger, Topology: p.topology, Config: p.Network,
 		Random: p.Random, Clock: p.Clock, Margin: p.Margin, Concurrency: p.Concurrency, Metrics: p.registry, Log: p.Log.WithName("admission")})
 	if err != nil {
 		return err
@@ -151,7 +156,7 @@ func (p *program) run(ctx context.Context) error {
 		<-backing.Done()
 		end()
 	}()
-	p.startBacking(g, backing)
+	p.startBacking(backing, g)
 	g.Go(func() error {
 		defer stop()
 		return p.serveAdmission(front)
@@ -163,7 +168,7 @@ func (p *program) run(ctx context.Context) error {
 	return err
 }
 
-func (p *program) startBacking(g *errgroup.Group, ctx context.Context) {
+func (p *program) startBacking(ctx context.Context, g *errgroup.Group) {
 	piece := func(name string, run func(context.Context) error) {
 		g.Go(func() error {
 			if err := run(ctx); err != nil && ctx.Err() == nil {
@@ -190,10 +195,8 @@ func (p *program) startBacking(g *errgroup.Group, ctx context.Context) {
 
 // sync starts the informers and waits for them.
 func (p *program) sync(ctx context.Context) error {
-	for _, obj := range []client.Object{&corev1.Namespace{}, &kubeovnv1.Subnet{}, &kubeovnv1.Vpc{}, &kubeovnv1.Vlan{}} {
-		if _, err := p.cache.GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil {
-			return fmt.Errorf("watching %T, check that its CRD is installed and that this account may watch it: %w", obj, err)
-		}
+	if err := p.changes.Watch(ctx, p.cache); err != nil {
+		return err
 	}
 	if !p.cache.WaitForCacheSync(ctx) {
 		return nil // the context ended

@@ -1,0 +1,41 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+)
+
+// Changes counts what a cache learns of the kinds that a catalog reads.
+type Changes struct {
+	n        atomic.Uint64
+	watching atomic.Bool
+}
+
+// Count is a number that grows with every change, and with every call as long as nobody watches.
+func (c *Changes) Count() uint64 {
+	if !c.watching.Load() {
+		return c.n.Add(1)
+	}
+	return c.n.Load()
+}
+
+// Watch starts the informers of the kinds, and counts from then on. It does not wait for them.
+func (c *Changes) Watch(ctx context.Context, from cache.Cache) error {
+	bump := func(any) { c.n.Add(1) }
+	for _, obj := range Kinds() {
+		i, err := from.GetInformer(ctx, obj, cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watching %T, check that its CRD is installed and that this account may watch it: %w", obj, err)
+		}
+		handler := toolscache.ResourceEventHandlerFuncs{AddFunc: bump, UpdateFunc: func(_, now any) { bump(now) }, DeleteFunc: bump}
+		if _, err := i.AddEventHandler(handler); err != nil {
+			return fmt.Errorf("watching %T: %w", obj, err)
+		}
+	}
+	c.watching.Store(true)
+	return nil
+}

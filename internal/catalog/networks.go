@@ -1,0 +1,92 @@
+package catalog
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+
+	nad "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/utils"
+
+	"github.com/berth-net/berth/pkg/network"
+)
+
+// readNetworks reads which attachments a pod names.
+func readNetworks(p network.Pod) network.Pod {
+	if text := strings.TrimSpace(p.Annotations[network.NetworksKey]); text != "" {
+		p.Networks, p.NetworksErr = selections(text, p.Namespace)
+	}
+	if text := strings.TrimSpace(p.Annotations[network.DefaultNetworkKey]); text != "" {
+		list, err := selections(text, p.Namespace)
+		switch {
+		case err == nil && len(list) == 1:
+			p.DefaultNetwork = &list[0]
+		case p.NetworksErr == nil:
+			p.NetworksErr = fmt.Errorf("%s=%q does not name one network: write <namespace>/<name>", network.DefaultNetworkKey, text)
+		}
+	}
+	return p
+}
+
+func selections(text, namespace string) ([]network.Selection, error) {
+	list, err := nad.ParseNetworkAnnotation(text, namespace)
+	if err != nil {
+		return nil, fmt.Errorf("write <namespace>/<name>@<interface>, separated by commas, or a JSON list: %w", err)
+	}
+	out := make([]network.Selection, 0, len(list))
+	for _, e := range list {
+		if e == nil || e.Name == "" {
+			return nil, fmt.Errorf("%q has an element without name: name the NetworkAttachmentDefinition", text)
+		}
+		s := network.Selection{Namespace: e.Namespace, Name: e.Name, Interface: e.InterfaceRequest, MAC: e.MacRequest}
+		for _, ip := range e.IPRequest {
+			if host, _, err := net.ParseCIDR(ip); err == nil {
+				ip = host.String()
+			}
+			s.IPs = append(s.IPs, ip)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+const cniType = "kube-ovn"
+
+// plugin is what of a CNI configuration tells whose network it is.
+type plugin struct {
+	Type     string `json:"type"`
+	Provider string `json:"provider"`
+	IPAM     struct {
+		Type     string `json:"type"`
+		Provider string `json:"provider"`
+	} `json:"ipam"`
+	Plugins []plugin `json:"plugins"`
+}
+
+// readAttachment tells by a CNI configuration, or a list of them, whose network it is.
+func readAttachment(config string) network.Attachment {
+	if strings.TrimSpace(config) == "" {
+		return network.Attachment{} // configured by a file on the nodes
+	}
+	var p plugin
+	if err := json.Unmarshal([]byte(config), &p); err != nil {
+		return network.Attachment{Err: fmt.Errorf("spec.config: %w", err)}
+	}
+	for _, x := range append([]plugin{p}, p.Plugins...) {
+		if x.Type == cniType {
+			if x.Provider == "" {
+				return network.Attachment{Provider: network.DefaultProvider}
+			}
+			return network.Attachment{Provider: x.Provider}
+		}
+	}
+	for _, x := range append([]plugin{p}, p.Plugins...) {
+		if x.IPAM.Type == cniType {
+			if x.IPAM.Provider == "" {
+				return network.Attachment{Err: fmt.Errorf("spec.config: ipam.provider is empty: name it, by convention <name>.<namespace>")}
+			}
+			return network.Attachment{Provider: x.IPAM.Provider, IPAMOnly: true}
+		}
+	}
+	return network.Attachment{}
+}

@@ -1,0 +1,217 @@
+package network
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/berth-net/berth/pkg/ipam"
+)
+
+// NetworksKey and DefaultNetworkKey are the annotations by which a pod names its attachments, and what replaces its
+// default network (Network Plumbing Working Group, and Multus).
+const (
+	NetworksKey       = "k8s.v1.cni.cncf.io/networks"
+	DefaultNetworkKey = "v1.multus-cni.io/default-network"
+)
+
+// Selection is one network that a pod names.
+type Selection struct {
+	Namespace, Name string
+	// Interface is the name inside the pod; empty: Multus chooses.
+	Interface string
+	// IPs and MAC are asked for.
+	IPs []string
+	MAC string
+}
+
+func (s Selection) String() string { return s.Namespace + "/" + s.Name }
+
+// Attachment is what a NetworkAttachmentDefinition says.
+type Attachment struct {
+	// Provider of the network; empty: it is none of ours.
+	Provider string
+	// IPAMOnly: another CNI plugs the interface in.
+	IPAMOnly bool
+	// Err says why its configuration can't be read.
+	Err error
+}
+
+// net is one network of the pod before anything is looked up for it.
+type net struct {
+	provider  string // prefix of its annotations
+	base      string // provider that Subnets name
+	ipamOnly  bool
+	primary   bool
+	selection Selection
+	own       map[string]string // asked for by the network's own annotations, by suffix
+	asked     map[string]string // the same, and what the selection and the interface's own keys ask
+	from      string            // the annotation that own stands in, when not each value's own
+}
+
+// networks lists the pod's networks: the default one, unless it is replaced or left to another CNI, then attachments.
+func (pl *planner) networks() []*net {
+	var nets []*net
+	switch {
+	case pl.pod.DefaultNetwork != nil:
+		if n := pl.attached(*pl.pod.DefaultNetwork, DefaultNetworkKey); n != nil {
+			n.primary = true
+			nets = append(nets, n)
+		}
+	case !pl.cfg.NonPrimary:
+		nets = append(nets, &net{provider: DefaultProvider, base: DefaultProvider, primary: true})
+	}
+	if err := pl.pod.NetworksErr; err != nil {
+		pl.errs = append(pl.errs, field.Invalid(annotationPath(NetworksKey), pl.pod.Annotations[NetworksKey], err.Error()))
+		return nets
+	}
+	times := map[string]int{}
+	for _, s := range pl.pod.Networks {
+		times[s.String()]++
+	}
+	taken := map[string]bool{}
+	for _, n := range nets {
+		taken[n.provider] = true
+	}
+	for position, s := range pl.pod.Networks {
+		n := pl.attached(s, NetworksKey)
+		if n == nil {
+			continue
+		}
+		if many := times[s.String()] > 1; many && s.Interface != "" {
+			n.provider = n.base + "." + s.Interface
+		} else if many && taken[n.provider] {
+			n.provider = fmt.Sprintf("%s.net%d", n.base, position+1) // as Multus names it
+		}
+		if taken[n.provider] {
+			pl.errs = append(pl.errs, field.Duplicate(annotationPath(NetworksKey).Index(position), s.String()))
+			continue
+		}
+		taken[n.provider] = true
+		nets = append(nets, n)
+	}
+	for _, n := range nets {
+		n.own, n.from = pl.asked(n)
+		n.asked = pl.named(n, maps.Clone(n.own))
+	}
+	pl.unserved(taken)
+	return nets
+}
+
+// attached looks a selection up; nil when it is none of ours, or wrong.
+func (pl *planner) attached(s Selection, key string) *net {
+	a, ok := pl.cat.Attachments[s.String()]
+	at := annotationPath(key)
+	switch {
+	case !ok:
+		pl.errs = append(pl.errs, field.Invalid(at, s.String(), fmt.Sprintf(
+			"there is no NetworkAttachmentDefinition %s in namespace %s: make it, or name another", s.Name, s.Namespace)))
+		return nil
+	case a.Err != nil:
+		pl.errs = append(pl.errs, field.Invalid(at, s.String(), fmt.Sprintf("the configuration of NetworkAttachmentDefinition %s can't be read: %v", s, a.Err)))
+		return nil
+	case a.Provider == "":
+		return nil
+	}
+	return &net{provider: a.Provider, base: a.Provider, ipamOnly: a.IPAMOnly, selection: s}
+}
+
+// unserved warns of requests for networks that the pod has not.
+func (pl *planner) unserved(served map[string]bool) {
+	for _, provider := range slices.Sorted(maps.Keys(pl.requested)) {
+		if !served[provider] {
+			pl.warn("%s names the network %q, which is not served: ignored", RequestedKey, provider)
+		}
+	}
+}
+
+// readRequested reads RequestedKey, once for all networks.
+func (pl *planner) readRequested() {
+	text, ok := pl.pod.Annotations[RequestedKey]
+	if !ok {
+		return
+	}
+	var err error
+	if pl.requested, err = parseRequested(text); err != nil {
+		pl.errs = append(pl.errs, field.Invalid(annotationPath(RequestedKey), text, err.Error()))
+	}
+}
+
+// asked gives what the user asked of a network, by suffix: what RequestedKey keeps, else the annotations, unless these
+// are ours.
+func (pl *planner) asked(n *net) (asked map[string]string, from string) {
+	an := pl.pod.Annotations
+	claim, claimed := an[ClaimKey]
+	before, kept := pl.requested[n.provider]
+	switch {
+	case kept && claimed:
+		return before, RequestedKey
+	case kept:
+		for _, s := range askable() {
+			key := Key(n.provider, s)
+			if v, ok := an[key]; ok && v != before[s] {
+				pl.warn("%s=%q was ignored: %s says what is asked for", key, v, RequestedKey)
+			}
+		}
+		return before, RequestedKey
+	case claimed:
+		if _, ok := ipam.ParseClaim(claim); !ok {
+			if n.primary {
+				_, dropped := Strip(an)
+				pl.warn("%s is %q, a copy's and no claim: these were ignored: %s", ClaimKey, claim, strings.Join(dropped, ", "))
+			}
+			return map[string]string{}, ""
+		}
+		if Given(an, n.provider) {
+			return map[string]string{}, ""
+		}
+	}
+	asked = map[string]string{}
+	for _, s := range askable() {
+		if v, ok := an[Key(n.provider, s)]; ok {
+			asked[s] = v
+		}
+	}
+	return asked, ""
+}
+
+// Given tells whether a network's annotations beside a claim are the answer to a request, and not one.
+func Given(an map[string]string, provider string) bool {
+	if an[Key(provider, SuffixCIDR)] != "" {
+		return true
+	}
+	_, mac := an[Key(provider, SuffixMAC)]
+	_, subnet := an[Key(provider, SuffixSubnet)]
+	_, nic := an[Key(provider, SuffixNICType)]
+	return mac && subnet && nic
+}
+
+// named adds what is asked for by the selection, and by the keys of one interface of several.
+func (pl *planner) named(n *net, asked map[string]string) map[string]string {
+	if n.selection.Name == "" {
+		return asked
+	}
+	set := func(suffix, value string) {
+		if value == "" {
+			return
+		}
+		if old := strings.TrimSpace(asked[suffix]); old != "" && old != value {
+			pl.warn("%s=%q was ignored: %s says %q", Key(n.provider, suffix), old, NetworksKey, value)
+		}
+		asked[suffix] = value
+	}
+	set(SuffixAddress, strings.Join(n.selection.IPs, ","))
+	set(SuffixMAC, n.selection.MAC)
+	if ifName, ok := strings.CutPrefix(n.provider, n.base+"."); ok {
+		for _, s := range []string{SuffixAddress, SuffixMAC} {
+			key := Key(n.selection.Name+"."+n.selection.Namespace, s) + "." + ifName
+			if v := strings.TrimSpace(pl.pod.Annotations[key]); v != "" {
+				asked[s] = v
+			}
+		}
+	}
+	return asked
+}

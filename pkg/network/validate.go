@@ -1,0 +1,175 @@
+package network
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// validate checks every annotation by which users ask for something, of all networks.
+func (pl *planner) validate(nets []*net) {
+	providers := map[string]bool{}
+	for _, n := range nets {
+		providers[n.provider], providers[n.base] = true, true
+	}
+	checks := pl.checks()
+	for _, key := range slices.Sorted(maps.Keys(pl.pod.Annotations)) {
+		provider, suffix, ok := SplitKey(key)
+		value := strings.TrimSpace(pl.pod.Annotations[key])
+		check := checks[suffix]
+		if !ok || check == nil || value == "" {
+			continue
+		}
+		if err := check(value); err != nil {
+			pl.errs = append(pl.errs, field.Invalid(annotationPath(key), pl.pod.Annotations[key], err.Error()))
+		} else if !providers[provider] {
+			pl.warn("%s is for the network %q, which the pod has not: ignored", key, provider)
+		}
+	}
+	switch rule, ok := pl.pod.Annotations[OrdinalRuleKey]; {
+	case ok && strings.TrimSpace(rule) != OrdinalRuleKubeOVN:
+		pl.errs = append(pl.errs, field.NotSupported(annotationPath(OrdinalRuleKey), rule, []string{OrdinalRuleKubeOVN}))
+	}
+	pl.validateDefault()
+}
+
+// checks are by suffix, for every provider. Addresses, MACs, families and pools are read where they are planned.
+func (pl *planner) checks() map[string]func(string) error {
+	return map[string]func(string) error{
+		"ingress_rate": natural, "egress_rate": natural, "ingress_burst": natural, "egress_burst": natural,
+		"latency": number, "limit": number, "jitter": number, "loss": percentage,
+		"port_security": truth, "layer2_forward": truth, "mirror": truth, "default_route": truth,
+		"dhcp-v4-options": dhcpOptions, "dhcp-v6-options": dhcpOptions,
+		"routes":             routes,
+		SuffixPortVips:       addressList,
+		SuffixSecurityGroups: pl.securityGroups,
+	}
+}
+
+// validateDefault checks what only the default network has.
+func (pl *planner) validateDefault() {
+	for _, c := range []struct {
+		suffix string
+		check  func(string) error
+	}{{"eip", oneAddress}, {"snat", oneAddress}, {"north_gateway", addressList}, {SuffixAaps, pl.aaps}} {
+		suffix, check := c.suffix, c.check
+		key := Key(DefaultProvider, suffix)
+		if v := strings.TrimSpace(pl.pod.Annotations[key]); v != "" {
+			if err := check(v); err != nil {
+				pl.errs = append(pl.errs, field.Invalid(annotationPath(key), pl.pod.Annotations[key], err.Error()))
+			}
+		}
+	}
+}
+
+func natural(v string) error {
+	if n, err := strconv.ParseInt(v, 10, 64); err != nil || n < 0 {
+		return errors.New("write a whole number that is not negative")
+	}
+	return nil
+}
+
+func number(v string) error {
+	if n, err := strconv.ParseFloat(v, 64); err != nil || n < 0 || n > 1e12 {
+		return errors.New("write a number that is not negative")
+	}
+	return nil
+}
+
+func percentage(v string) error {
+	if n, err := strconv.ParseFloat(v, 64); err != nil || n < 0 || n > 100 {
+		return errors.New("write a percentage from 0 to 100")
+	}
+	return nil
+}
+
+func truth(v string) error {
+	if v != "true" && v != "false" {
+		return errors.New("write true or false")
+	}
+	return nil
+}
+
+func oneAddress(v string) error {
+	as, err := ParseAddresses(v)
+	if err == nil && len(as) != 1 {
+		err = errors.New("write one address")
+	}
+	return err
+}
+
+func addressList(v string) error {
+	for _, f := range tokens(v) {
+		if _, err := parseAddress(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func dhcpOptions(v string) error {
+	for _, f := range tokens(v) {
+		if k, value, ok := strings.Cut(f, "="); !ok || strings.TrimSpace(k) == "" || strings.TrimSpace(value) == "" {
+			return fmt.Errorf("%q is not of the form option=value: separate options by commas, and the values of one by semicolons", f)
+		}
+	}
+	return nil
+}
+
+func routes(v string) error {
+	var list []struct {
+		Destination string `json:"dst"`
+		Gateway     string `json:"gw"`
+	}
+	if err := json.Unmarshal([]byte(v), &list); err != nil {
+		return fmt.Errorf("it is not a JSON list like [{\"dst\":\"10.0.0.0/8\",\"gw\":\"10.16.0.1\"}]: %w", err)
+	}
+	for _, r := range list {
+		if _, err := netip.ParsePrefix(r.Destination); r.Destination != "" && err != nil {
+			return fmt.Errorf("dst %q is not a CIDR: write it like 10.0.0.0/8", r.Destination)
+		}
+		if _, err := netip.ParseAddr(r.Gateway); err != nil {
+			return fmt.Errorf("gw %q is not an address: write it like 10.16.0.1", r.Gateway)
+		}
+	}
+	return nil
+}
+
+// securityGroups checks that the groups exist, and that each has a port group of its own.
+func (pl *planner) securityGroups(v string) error {
+	for _, sg := range tokens(v) {
+		if !pl.cat.SecurityGroups[sg] {
+			return fmt.Errorf("there is no SecurityGroup %q: make it, or name another", sg)
+		}
+		if err := fits("a port group is named after the SecurityGroup", groupName(sg), maxName); err != nil {
+			return err
+		}
+		for other := range pl.cat.SecurityGroups {
+			if other != sg && groupName(other) == groupName(sg) {
+				return fmt.Errorf("the SecurityGroups %s and %s have the same port group %s: rename one of them", min(sg, other), max(sg, other), groupName(sg))
+			}
+		}
+	}
+	return nil
+}
+
+// aaps checks the Vips whose addresses the pod may use besides its own.
+func (pl *planner) aaps(v string) error {
+	for _, name := range tokens(v) {
+		vip := pl.cat.Vips[name]
+		switch {
+		case vip == nil:
+			return fmt.Errorf("there is no Vip %q: make it, or name another", name)
+		case vip.Spec.Namespace != pl.pod.Namespace:
+			return fmt.Errorf("Vip %q is for namespace %q: name one of this namespace", name, vip.Spec.Namespace)
+		}
+	}
+	return nil
+}
