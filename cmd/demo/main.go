@@ -15,10 +15,13 @@ import (
 
 func main() {
 	flags := flag.NewFlagSet("demo", flag.ExitOnError)
-	brk := flags.String("break", "", "release: leave one pod undeleted, so that the demo fails")
+	var o demo.Options
+	flags.StringVar(&o.Northbound, "northbound", demo.NorthboundAuto,
+		"the northbound database: ovsdb-server, memory, or auto, which is the real server where it is installed")
+	flags.StringVar(&o.Break, "break", "", "release: leave one pod undeleted, so that the demo fails")
 	_ = flags.Parse(os.Args[1:]) // ExitOnError
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := demo.Run(ctx, os.Stdout, *brk)
+	err := demo.Run(ctx, os.Stdout, o)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)

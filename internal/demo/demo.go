@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,9 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/berth-net/berth/pkg/api/berth/v1alpha1"
+	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/network"
 	"github.com/berth-net/berth/pkg/ovn"
 )
+
+// patience is how long the demo waits for anything, unless it is told otherwise.
+const patience = 40 * time.Second
 
 // ErrLeft says that something was not released.
 var ErrLeft = errors.New("not everything was released")
@@ -32,25 +37,43 @@ func newScheme(adds ...func(*runtime.Scheme) error) (*runtime.Scheme, error) {
 	return s, nil
 }
 
-func until(ctx context.Context, what string, ok func() (bool, error)) error {
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 40*time.Second, true, func(context.Context) (bool, error) { return ok() })
+func until(ctx context.Context, what string, patience time.Duration, ok func() (bool, error)) error {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(context.Context) (bool, error) { return ok() })
 	if err != nil {
 		return fmt.Errorf("waiting until %s: %w", what, err)
 	}
 	return nil
 }
 
-// Run shows the main job on out. brk "release" leaves one pod undeleted: then it must fail with ErrLeft.
-func Run(ctx context.Context, out io.Writer, brk string) (err error) {
-	if brk != "" && brk != "release" {
-		return fmt.Errorf("--break=%s is not known: use release", brk)
+// BreakRelease leaves one pod undeleted: then the demo must fail with ErrLeft.
+const BreakRelease = "release"
+
+// Options say how the demo runs.
+type Options struct {
+	// Northbound is one of NorthboundAuto, NorthboundServer and NorthboundMemory.
+	Northbound string
+	// Break is BreakRelease, or empty.
+	Break string
+	// Patience is how long the demo waits for the accounts to be empty; 40 s when zero.
+	Patience time.Duration
+}
+
+// Run shows the main job on out.
+func Run(ctx context.Context, out io.Writer, o Options) (err error) {
+	if o.Break != "" && o.Break != BreakRelease {
+		return fmt.Errorf("--break=%s is not known: use %s", o.Break, BreakRelease)
 	}
-	w, err := start(ctx)
+	in, missing := findInstall(installedSchema, findProgram)
+	n, err := choose(o.Northbound, in, missing)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "API in memory, northbound %s, webhook over HTTPS, worker, all in this process\n", n.text)
+	w, err := start(ctx, n)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	fmt.Fprintln(out, "API in memory, northbound a real ovsdb-server, webhook over HTTPS, worker, all in this process")
 	if err := w.create(ctx); err != nil {
 		return err
 	}
@@ -68,10 +91,10 @@ func Run(ctx context.Context, out io.Writer, brk string) (err error) {
 		return errors.New("a held address was given twice")
 	}
 	fmt.Fprintf(out, "refused at CREATE: %v\n\n", err)
-	if err := w.deleteAll(ctx, brk == "release"); err != nil {
+	if err := w.deleteAll(ctx, o.Break == BreakRelease); err != nil {
 		return err
 	}
-	return w.accounts(ctx, out)
+	return w.accounts(ctx, out, cmp.Or(o.Patience, patience))
 }
 
 func pod(name, generate string, annotations map[string]string, owner ...metav1.OwnerReference) *corev1.Pod {
@@ -103,7 +126,7 @@ func (w *world) create(ctx context.Context) error {
 			return err
 		}
 	}
-	return until(ctx, "all pods are routed", func() (bool, error) {
+	return until(ctx, "all pods are routed", patience, func() (bool, error) {
 		l, err := w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err
@@ -157,16 +180,20 @@ func (w *world) deleteAll(ctx context.Context, keep bool) error {
 }
 
 // accounts waits for empty accounts and prints what is left.
-func (w *world) accounts(ctx context.Context, out io.Writer) error {
+func (w *world) accounts(ctx context.Context, out io.Writer, patience time.Duration) error {
 	var leases, ports int
-	err := until(ctx, "the accounts are empty", func() (bool, error) {
+	err := until(ctx, "the accounts are empty", patience, func() (bool, error) {
 		var blocks v1alpha1.AddressBlockList
 		if err := w.objs.List(ctx, &blocks); err != nil {
 			return false, err
 		}
 		leases, ports = 0, 0
 		for _, b := range blocks.Items {
-			leases += len(b.Spec.Leases)
+			for _, l := range b.Spec.Leases {
+				if o, err := ipam.ParseOwner(l.Owner); err != nil || !o.Reserves() {
+					leases++
+				}
+			}
 		}
 		for _, p := range w.nb.Ports() {
 			if p.ExternalIDs["pod"] != "" {

@@ -1,5 +1,5 @@
-// Package demo runs the real programs in one process against an API in memory and a real northbound database, and
-// prints what it reads back from both.
+// Package demo runs the real programs in one process against an API in memory and a northbound database, which is a
+// real one where OVN's programs are, and prints what it reads back from both.
 //
 // Invariant: what is printed is what the stored objects and a second northbound client say, never what was asked for.
 package demo
@@ -11,8 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -56,38 +54,20 @@ func (w *world) close() error {
 	return errors.Join(err, os.RemoveAll(w.dir))
 }
 
-// northbound starts ovsdb-server with the installed schema and returns its address.
-func (w *world) northbound(ctx context.Context) (string, error) {
-	const schema = "/usr/share/ovn/ovn-nb.ovsschema"
-	if _, err := os.Stat(schema); err != nil {
-		return "", fmt.Errorf("the demo needs OVN's northbound database: apt-get install ovn-central (%w)", err)
-	}
-	db, sock := filepath.Join(w.dir, "nb.db"), filepath.Join(w.dir, "nb.sock")
-	if out, err := exec.CommandContext(ctx, "ovsdb-tool", "create", db, schema).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("ovsdb-tool: %w: %s", err, out)
-	}
-	cmd := exec.Command("ovsdb-server", "--remote=punix:"+sock, "--unixctl="+filepath.Join(w.dir, "ctl"), db)
-	if err := cmd.Start(); err != nil {
-		return "", fmt.Errorf("ovsdb-server: %w", err)
-	}
-	w.stop = append(w.stop, func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	return "unix:" + sock, nil
-}
-
-func start(ctx context.Context) (*world, error) {
+func start(ctx context.Context, n northbound) (*world, error) {
 	dir, err := os.MkdirTemp("", "berth-demo")
 	if err != nil {
 		return nil, err
 	}
 	w := &world{dir: dir}
-	if err := w.run(ctx); err != nil {
+	if err := w.run(ctx, n); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
 	return w, nil
 }
 
-func (w *world) run(ctx context.Context) error {
-	address, err := w.northbound(ctx)
+func (w *world) run(ctx context.Context, n northbound) error {
+	address, err := n.start(ctx, w)
 	if err != nil {
 		return err
 	}
@@ -109,30 +89,53 @@ func (w *world) run(ctx context.Context) error {
 	if err := w.objects(ctx); err != nil {
 		return err
 	}
+	if err := w.connect(ctx, address); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w.stop = append(w.stop, cancel)
+	w.group, ctx = errgroup.WithContext(ctx)
+	// One after another: both set the logger of the library that they share.
+	w.webhook(ctx, listeners[0], listeners[1])
+	if err := ready(ctx, listeners[1]); err != nil {
+		return err
+	}
+	w.worker(ctx, address, listeners[2])
+	if err := ready(ctx, listeners[2]); err != nil {
+		return err
+	}
+	// Pods whose switch isn't there yet are served too, but not without complaint.
+	return until(ctx, "the subnets have their switches", patience, func() (bool, error) {
+		_, first := w.nb.Switch("ovn-default")
+		_, second := w.nb.Switch("dual")
+		return first && second, nil
+	})
+}
+
+// connect makes the second client. A server that has ended right after its start is not waited for without end.
+func (w *world) connect(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var err error
 	if w.nb, err = ovn.Connect(ctx, ovn.Config{Endpoints: []string{address}}); err != nil {
 		return err
 	}
 	w.stop = append(w.stop, w.nb.Close)
-	ctx, cancel := context.WithCancel(ctx)
-	w.stop = append(w.stop, cancel)
-	w.group, ctx = errgroup.WithContext(ctx)
-	w.programs(ctx, address, listeners)
-	for _, l := range listeners[1:] {
-		if err := ready(ctx, "http://"+l.Addr().String()+"/readyz"); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
-// programs starts the run functions of both binaries.
-func (w *world) programs(ctx context.Context, address string, ls [3]net.Listener) {
+// webhook starts the run function of the webhook's binary.
+func (w *world) webhook(ctx context.Context, hooks, ops net.Listener) {
 	hook := webhook.DefaultOptions()
-	hook.Config, hook.Listener, hook.OpsListener = w.api.Config(), ls[0], ls[1]
+	hook.Config, hook.Listener, hook.OpsListener = w.api.Config(), hooks, ops
 	hook.Replica, hook.Namespace, hook.Serve.DrainDelay = "demo", "berth-system", 0
 	w.group.Go(func() error { return webhook.Run(ctx, hook) })
+}
+
+// worker starts the run function of the worker's binary.
+func (w *world) worker(ctx context.Context, address string, ops net.Listener) {
 	work := worker.DefaultOptions()
-	work.Config, work.OpsListener, work.Namespace = w.api.Config(), ls[2], "berth-system"
+	work.Config, work.OpsListener, work.Namespace = w.api.Config(), ops, "berth-system"
 	work.Serve.MetricsAddr, work.Serve.LogLevel, work.OVN.Addr, work.Topology = "0", "error", address, "ensure"
 	work.LeaderElect, work.SweepPeriod, work.PendingAge = false, time.Second, 3*time.Second
 	w.group.Go(func() error { return worker.Run(ctx, work) })
@@ -170,8 +173,9 @@ func (w *world) objects(ctx context.Context) error {
 }
 
 // ready waits until a program answers that it is ready.
-func ready(ctx context.Context, url string) error {
-	return until(ctx, url+" answers", func() (bool, error) {
+func ready(ctx context.Context, ops net.Listener) error {
+	url := "http://" + ops.Addr().String() + "/readyz"
+	return until(ctx, url+" answers", patience, func() (bool, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
 			return false, err
