@@ -25,6 +25,7 @@ import (
 
 	"github.com/berth-net/berth/e2e/cluster"
 	"github.com/berth-net/berth/e2e/proc"
+	"github.com/berth-net/berth/pkg/ipam"
 )
 
 // harness is the cluster that all tests of this package share, one after the other.
@@ -204,7 +205,7 @@ func resource(group, version, name string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group, Version: version, Resource: name}
 }
 
-// leases counts the leases in the ledger, as they are stored.
+// leases counts the leases in the ledger, as they are stored, without what is reserved for others than pods.
 func (h *harness) leases(ctx context.Context, t *testing.T) (n int, who []string) {
 	t.Helper()
 	l, err := h.dynamic.Resource(resource("berth.dev", "v1alpha1", "addressblocks")).List(ctx, metav1.ListOptions{})
@@ -214,8 +215,12 @@ func (h *harness) leases(ctx context.Context, t *testing.T) (n int, who []string
 	for _, b := range l.Items {
 		spec, _ := b.Object["spec"].(map[string]any)
 		ls, _ := spec["leases"].([]any)
-		n += len(ls)
 		for _, x := range ls {
+			lease, _ := x.(map[string]any)
+			if o, err := ipam.ParseOwner(fmt.Sprint(lease["o"])); err == nil && o.Reserves() {
+				continue
+			}
+			n++
 			who = append(who, fmt.Sprint(b.GetName(), " ", x))
 		}
 	}

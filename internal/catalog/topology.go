@@ -56,7 +56,8 @@ func (c *Catalog) Topology(ctx context.Context) (network.Catalog, error) {
 	for i := range o.groups.Items {
 		cat.SecurityGroups[o.groups.Items[i].Name] = true
 	}
-	cat.Subnets = c.subnets(&o, cat.Reservations)
+	cat.Reserved = reservedAddresses(&o, cat.Reservations)
+	cat.Subnets = c.subnets(&o, cat.Reserved)
 	c.at, c.last = at, &cat
 	return cat, nil
 }
@@ -111,13 +112,12 @@ func addresses(texts ...string) []netip.Addr {
 }
 
 // subnets works out the subnets that have changed.
-func (c *Catalog) subnets(o *objects, reservations map[string]network.Reservation) map[string]network.Subnet {
+func (c *Catalog) subnets(o *objects, reserved map[string]map[netip.Addr]ipam.Owner) map[string]network.Subnet {
 	pools := map[string][]*kubeovnv1.IPPool{}
 	for i := range o.pools.Items {
 		p := &o.pools.Items[i]
 		pools[p.Spec.Subnet] = append(pools[p.Spec.Subnet], p)
 	}
-	reserved := reservedAddresses(o, reservations)
 	out := make(map[string]network.Subnet, len(o.subnets.Items))
 	for i := range o.subnets.Items {
 		s := &o.subnets.Items[i]

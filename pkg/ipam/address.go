@@ -18,9 +18,7 @@ func (s *serving) choices(sub *Subnet) ([][]netip.Addr, error) {
 	var first error
 	for _, choice := range s.ir.Choices {
 		if err := s.check(sub, choice); err != nil {
-			if first == nil {
-				first = err
-			}
+			first = better(first, err)
 			continue
 		}
 		switch mine, theirs := s.standing(sub, choice); {
@@ -32,12 +30,13 @@ func (s *serving) choices(sub *Subnet) ([][]netip.Addr, error) {
 			open = append(open, choice)
 		}
 	}
-	out := append(own, open...)
-	if len(out) == 0 && len(held) > 0 {
-		// One attempt reads its block live and names the holder; the others are judged after the live read of all.
-		s.unsure = true
-		out = held[:1]
+	if len(held) > 0 {
+		// One of these is tried at last: its block is read live, and the holder named. The others are passed over by the
+		// cache's word, and judged again after a live read of all.
+		s.unsure = s.unsure || !s.live
+		held = held[:1]
 	}
+	out := slices.Concat(own, open, held)
 	if len(out) == 0 {
 		return nil, first
 	}
@@ -77,13 +76,14 @@ func (s *serving) standing(sub *Subnet, choice []netip.Addr) (mine, theirs bool)
 // address gives the interface its address of one family: the one that it has, the one that it asks for, or any.
 func (s *serving) address(c Source, f Family, asked netip.Addr, mac MAC) (Held, error) {
 	if h, ok := s.kept(c, f, asked); ok {
-		return s.reuse(h)
+		return s.reuse(h, mac)
 	}
-	want := Lease{Address: asked, MAC: mac, Claim: s.claim, Owner: s.request.Owner, Provider: s.ir.Provider, Requested: asked.IsValid(),
-		Under: s.ir.Reservation}
+	want := Lease{Address: asked, MAC: mac, Claim: s.claim, Owner: s.request.Owner, Provider: s.ir.Provider, Requested: asked.IsValid()}
 	if !asked.IsValid() {
-		want.Under = Owner{}
 		return s.any(c, f, want)
+	}
+	if s.ir.Reservation != s.request.Owner {
+		want.Under = s.ir.Reservation
 	}
 	if err := s.fillMAC(c.Subnet, &want); err != nil {
 		return Held{}, err
@@ -120,37 +120,38 @@ func (s *serving) kept(c Source, f Family, asked netip.Addr) (Held, bool) {
 }
 
 // reuse keeps a lease. A sticky owner's generation is raised, so that a release decided before is void; what a claim
-// holds is as fresh as the claim. A MAC that is newly asked for goes into the lease.
-func (s *serving) reuse(h Held) (Held, error) {
-	mac := h.MAC
-	if s.ir.MAC != (MAC{}) {
-		mac = s.ir.MAC
+// holds is as fresh as the claim. The interface's MAC, where it is another now, goes into the lease.
+func (s *serving) reuse(h Held, mac MAC) (Held, error) {
+	if mac == (MAC{}) {
+		mac = h.MAC
 	}
 	fresh := !s.request.Owner.Sticky() || s.request.Existing && h.PodUID == ""
 	if s.preview() || fresh && mac == h.MAC {
 		h.MAC = mac
 		return h, nil
 	}
-	o := &op{ctx: s.ctx, apply: func(b *Block) (*Lease, error) {
+	return s.commit(Block{Name: h.Block, Subnet: h.Subnet, First: firstOfBlock(h.Address)}, func(b *Block) (step, error) {
 		x := b.find(h.Address, h.MAC)
 		if x == nil || x.Claim != h.Claim || x.Owner != h.Owner {
-			return nil, &StaleError{Ref: h.Ref(), Now: x}
+			return step{}, &StaleError{Ref: h.Ref(), Now: x}
 		}
 		y := *x
 		y.MAC = mac
-		return b.put(y), nil
-	}, landed: landedAs}
-	x, err := s.ledger.submit(s.ledger.entryAt(h.Ref()), o)
-	if err != nil {
-		return Held{}, err
+		return step{lease: b.put(y), fresh: x.MAC != mac, was: x, again: true}, nil
+	})
+}
+
+// firstOfBlock is the zero value for a lease in a bucket of MACs.
+func firstOfBlock(a netip.Addr) netip.Addr {
+	if !a.IsValid() {
+		return a
 	}
-	h.Lease = *x
-	return h, nil
+	return blockFirst(a)
 }
 
 func landedAs(b *Block, made *Lease) bool {
 	x := b.find(made.Address, made.MAC)
-	return x != nil && x.Claim == made.Claim && x.Generation == made.Generation
+	return x != nil && x.Claim == made.Claim && x.Generation == made.Generation && x.Provider == made.Provider && x.MAC == made.MAC
 }
 
 // claimLease takes the lease that want names, or keeps it where this claim has it. What is reserved for want.Under is
@@ -187,13 +188,15 @@ func settle(b *Block, uid string) error {
 // step is what one operation made of a block.
 type step struct {
 	lease *Lease
-	fresh bool  // the lease was not there before
-	prior Freed // what was remembered of its address
+	fresh bool   // the lease was not there before, or another was
+	was   *Lease // that other
+	prior Freed  // what was remembered of its address
+	again bool   // others may make the same of the lease at the same moment, and it may be done twice
 }
 
 func take(b *Block, x Lease) step {
-	prior := b.freed(x.Address)
-	return step{lease: b.put(x), fresh: true, prior: prior}
+	was, prior := b.find(x.Address, x.MAC), b.freed(x.Address)
+	return step{lease: b.put(x), fresh: true, was: was, prior: prior}
 }
 
 // commit has apply committed to a block and notes what it made.
@@ -206,11 +209,17 @@ func (s *serving) commit(template Block, apply func(*Block) (step, error)) (Held
 		return s.draft(e, template, apply)
 	}
 	var made step
-	o := &op{ctx: s.ctx, landed: landedAs}
-	o.apply = func(b *Block) (x *Lease, err error) {
-		made, err = apply(b)
+	o := &op{ctx: s.ctx}
+	o.apply = func(b *Block) (*Lease, error) {
+		before := made
+		var err error
+		if made, err = apply(b); err == nil && o.doubt && made.again && before.fresh && !made.fresh {
+			made.fresh, made.was = true, before.was // it had landed
+		}
+		o.doubt = false
 		return made.lease, err
 	}
+	o.landed = func(b *Block, x *Lease) bool { return !made.again && landedAs(b, x) }
 	o.undo = func(x *Lease) {
 		if !made.fresh {
 			return
@@ -219,7 +228,7 @@ func (s *serving) commit(template Block, apply func(*Block) (step, error)) (Held
 		go func() {
 			defer cancel()
 			// Else the sweep finds it pending.
-			_ = l.giveBack(ctx, taken{Held: Held{Block: e.name, Lease: *x}, prior: made.prior})
+			_ = l.giveBack(ctx, taken{Held: Held{Block: e.name, Lease: *x}, was: made.was, prior: made.prior})
 		}()
 	}
 	x, err := l.submit(e, o)
@@ -228,7 +237,7 @@ func (s *serving) commit(template Block, apply func(*Block) (step, error)) (Held
 	}
 	h := Held{Block: e.name, Subnet: template.Subnet, Lease: *x}
 	if made.fresh {
-		s.took = append(s.took, taken{Held: h, prior: made.prior})
+		s.took = append(s.took, taken{Held: h, was: made.was, prior: made.prior})
 	}
 	return h, nil
 }
@@ -245,7 +254,7 @@ func (s *serving) draft(e *entry, template Block, apply func(*Block) (step, erro
 	}
 	made, err := apply(b)
 	if err != nil {
-		s.unsure = true
+		s.unsure = s.unsure || !s.live
 		return Held{}, err
 	}
 	return Held{Block: e.name, Subnet: template.Subnet, Lease: *made.lease}, nil
@@ -267,8 +276,8 @@ func (s *serving) any(c Source, f Family, want Lease) (Held, error) {
 		l.mu.Lock()
 		cell, freshOnly := l.pick(c, f)
 		if cell == nil {
+			s.unsure = s.unsure || !s.live || l.takenSince(c, f, s.asOf)
 			l.mu.Unlock()
-			s.unsure = true
 			return Held{}, &ExhaustedError{Subnet: c.Subnet.name, Pool: c.Pool, Family: f, Figures: l.PoolFigures(c, f)}
 		}
 		cell.inflight++

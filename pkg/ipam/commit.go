@@ -21,6 +21,8 @@ type op struct {
 
 	// frees tells that the op gives a lease back: that it is gone already is as good.
 	frees bool
+	// doubt tells that it may have landed already.
+	doubt bool
 
 	lease *Lease
 	err   error
@@ -100,6 +102,14 @@ func (l *Ledger) write(e *entry, ops []*op) {
 			return
 		}
 		if base == nil && draft.Revision == 0 || base != nil && draft.Revision == base.Revision {
+			if !live { // there is no compare-and-swap to correct what the cache says
+				if err := l.reload(ctx, e); err != nil {
+					l.answer(ops, err)
+					return
+				}
+				live = true
+				continue
+			}
 			l.answer(ops, nil)
 			return
 		}
@@ -142,8 +152,10 @@ func draftOf(base *Block, template Block) *Block {
 }
 
 // applyAll applies ops to the draft. It answers those that failed on a live draft or are not worth a read; doubted
-// are those whose failure a live read may turn, todo those that wait for the write.
+// are those whose failure a live read may turn, todo those that wait for the write: also those that failed by what a
+// neighbour made of the draft, for that is not true before it is stored.
 func (l *Ledger) applyAll(draft *Block, ops []*op, live bool) (todo, doubted []*op) {
+	before := draft.Revision
 	for _, o := range ops {
 		if l.gone(o) {
 			continue
@@ -158,6 +170,8 @@ func (l *Ledger) applyAll(draft *Block, ops []*op, live bool) (todo, doubted []*
 			todo = append(todo, o)
 		case !live && !errors.Is(o.err, errFull):
 			doubted = append(doubted, o)
+		case draft.Revision != before:
+			todo = append(todo, o)
 		default:
 			l.answer([]*op{o}, o.err)
 		}
@@ -229,9 +243,10 @@ func (l *Ledger) resolve(ctx context.Context, e *entry, ops []*op, cause error) 
 	l.mu.Unlock()
 	var again, landed []*op
 	for _, o := range ops {
-		if b != nil && o.landed(b, o.lease) || b == nil && o.frees {
+		if o.err == nil && (b != nil && o.landed(b, o.lease) || b == nil && o.frees) {
 			landed = append(landed, o)
 		} else {
+			o.doubt = o.err == nil
 			again = append(again, o)
 		}
 	}
@@ -240,15 +255,21 @@ func (l *Ledger) resolve(ctx context.Context, e *entry, ops []*op, cause error) 
 }
 
 func (l *Ledger) committed(e *entry, stored *Block, ops []*op) {
+	made := 0
+	for _, o := range ops {
+		if o.err == nil {
+			made++
+		}
+	}
 	l.mu.Lock()
 	l.stats.Writes++
-	l.stats.Operations += int64(len(ops))
+	l.stats.Operations += int64(made)
 	if e.block == nil || newer(stored.ResourceVersion, e.block.ResourceVersion) {
 		l.install(e, stored)
 	}
 	l.mu.Unlock()
 	if l.Metrics != nil {
-		l.Metrics.Committed(len(ops))
+		l.Metrics.Committed(made)
 	}
 	l.answer(ops, nil)
 }

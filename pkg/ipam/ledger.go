@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -47,17 +49,25 @@ type Ledger struct {
 	known  map[string]*entry
 	bySub  map[string]map[*entry]bool
 	spaces map[string]*space
-	claims map[Claim]map[leaseKey]*Lease
-	owners map[Owner]map[leaseKey]*Lease
+	claims map[Claim][]leaseAt
+	owners map[Owner][]leaseAt
 	// formerly tells when sticky owners freed the addresses that they had last.
 	formerly map[Owner]map[leaseKey]int64
-	stats    Stats
+	// takes counts the times that a block was seen to have fewer addresses to give unasked.
+	takes uint64
+	stats Stats
 }
 
 // leaseKey is where a lease stands.
 type leaseKey struct {
 	e    *entry
 	addr addrOrMAC
+}
+
+// leaseAt is a lease and where it stands. Few share a claim or an owner: a list of them takes a tenth of a map.
+type leaseAt struct {
+	leaseKey
+	lease *Lease
 }
 
 // entry is one block's place in the cache, and the queue of its committer.
@@ -85,7 +95,7 @@ func New(o Options) (*Ledger, error) {
 		o.Timeout = 10 * time.Second
 	}
 	return &Ledger{Options: o, known: map[string]*entry{}, bySub: map[string]map[*entry]bool{}, spaces: map[string]*space{},
-		claims: map[Claim]map[leaseKey]*Lease{}, owners: map[Owner]map[leaseKey]*Lease{},
+		claims: map[Claim][]leaseAt{}, owners: map[Owner][]leaseAt{},
 		formerly: map[Owner]map[leaseKey]int64{}}, nil
 }
 
@@ -143,7 +153,11 @@ func (l *Ledger) install(e *entry, b *Block) {
 		l.enter(e)
 	}
 	for _, c := range e.cells {
-		c.recount()
+		was := c.free()
+		if c.recount(); c.free() < was {
+			l.takes++
+			c.shelf.taken = l.takes
+		}
 	}
 	if b == nil && !e.running && len(e.queue) == 0 {
 		delete(l.known, e.name)
@@ -163,17 +177,21 @@ func findIn(b *Block, x *Lease) *Lease {
 }
 
 func (l *Ledger) index(e *entry, x *Lease) {
-	k := leaseKey{e, keyOf(x)}
-	if l.claims[x.Claim] == nil {
-		l.claims[x.Claim] = map[leaseKey]*Lease{}
-	}
-	l.claims[x.Claim][k] = x
+	at := leaseAt{leaseKey{e, keyOf(x)}, x}
+	file(l.claims, x.Claim, at)
 	if x.Owner.Sticky() {
-		if l.owners[x.Owner] == nil {
-			l.owners[x.Owner] = map[leaseKey]*Lease{}
-		}
-		l.owners[x.Owner][k] = x
+		file(l.owners, x.Owner, at)
 	}
+}
+
+// file puts a lease into a list, in the place of what stood there before.
+func file[K comparable](lists map[K][]leaseAt, k K, at leaseAt) {
+	list := lists[k]
+	if i := slices.IndexFunc(list, func(x leaseAt) bool { return x.leaseKey == at.leaseKey }); i >= 0 {
+		list[i] = at
+		return
+	}
+	lists[k] = append(list, at)
 }
 
 // indexFreed corrects what is known of sticky owners' former addresses in e.
@@ -201,16 +219,22 @@ func (l *Ledger) indexFreed(e *entry, old, b *Block) {
 }
 
 func (l *Ledger) unindex(e *entry, x *Lease) {
-	k := leaseKey{e, keyOf(x)}
-	if l.claims[x.Claim][k] == x {
-		if delete(l.claims[x.Claim], k); len(l.claims[x.Claim]) == 0 {
-			delete(l.claims, x.Claim)
-		}
+	at := leaseAt{leaseKey{e, keyOf(x)}, x}
+	unfile(l.claims, x.Claim, at)
+	unfile(l.owners, x.Owner, at)
+}
+
+// unfile takes a lease out of a list, unless another stands there by now.
+func unfile[K comparable](lists map[K][]leaseAt, k K, at leaseAt) {
+	list := lists[k]
+	i := slices.Index(list, at)
+	if i < 0 {
+		return
 	}
-	if l.owners[x.Owner][k] == x {
-		if delete(l.owners[x.Owner], k); len(l.owners[x.Owner]) == 0 {
-			delete(l.owners, x.Owner)
-		}
+	if list = slices.Delete(list, i, i+1); len(list) == 0 {
+		delete(lists, k)
+	} else {
+		lists[k] = list
 	}
 }
 
@@ -274,20 +298,30 @@ func (l *Ledger) replace(blocks []*Block, resourceVersion string, subnets []stri
 
 // Refresh reads the blocks of the named subnets (and L2 domains) live into the cache; none named means all.
 func (l *Ledger) Refresh(ctx context.Context, subnets ...string) error {
+	_, err := l.refresh(ctx, subnets...)
+	return err
+}
+
+// refresh gives the count of takes up to which the cache then shows the blocks as they all were at one moment.
+func (l *Ledger) refresh(ctx context.Context, subnets ...string) (asOf uint64, err error) {
 	l.mu.Lock()
-	before := l.highest(subnets)
+	before, asOf := l.highest(subnets), l.takes
 	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
 	bs, err := l.Store.List(ctx, subnets...)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	quiet := l.takes == asOf
 	// What was known before the read began and is not in it is gone; what came to be known since may be newer.
 	l.replace(bs, before, subnets)
-	return nil
+	if quiet {
+		asOf = l.takes
+	}
+	return asOf, nil
 }
 
 // highest is the highest resourceVersion that is known among the subnets' blocks; "0" when there is none.
@@ -323,6 +357,21 @@ func (l *Ledger) ByOwner(o Owner) []Held {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return heldOf(l.owners[o])
+}
+
+// Lookup gives the lease of an address of a subnet, as the cache knows it.
+func (l *Ledger) Lookup(subnet string, a netip.Addr) (Held, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.known[BlockName(subnet, a)]
+	if e == nil || e.block == nil {
+		return Held{}, false
+	}
+	x := e.block.find(a, MAC{})
+	if x == nil {
+		return Held{}, false
+	}
+	return Held{Block: e.name, Subnet: subnet, Lease: *x}, true
 }
 
 // Leases gives all leases, as the cache knows them.

@@ -5,133 +5,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/netip"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go4.org/netipx"
-	"k8s.io/utils/clock"
 
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/ipam/memstore"
 )
-
-func newLedger(t *testing.T, store ipam.Store, replica string) *ipam.Ledger {
-	t.Helper()
-	l, err := ipam.New(ipam.Options{Store: store, Replica: replica, Clock: clock.RealClock{}, Random: rand.Reader})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-func subnet(t *testing.T, name string, exclude string, cidrs ...string) *ipam.Subnet {
-	t.Helper()
-	spec := ipam.SubnetSpec{Name: name, UID: "uid-" + name}
-	for _, c := range cidrs {
-		p := netip.MustParsePrefix(c)
-		spec.Prefixes = append(spec.Prefixes, p)
-		gw := p.Masked().Addr()
-		if p.Addr().BitLen()-p.Bits() > 1 {
-			gw = gw.Next()
-		}
-		spec.Gateways = append(spec.Gateways, gw)
-	}
-	if exclude != "" {
-		var b netipx.IPSetBuilder
-		b.AddRange(netipx.MustParseIPRange(exclude))
-		spec.Exclude, _ = b.IPSet()
-	}
-	s, err := ipam.NewSubnet(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-type ask struct {
-	owner    ipam.Owner
-	addrs    []string
-	mac      string
-	families []ipam.Family
-}
-
-func take(t *testing.T, l *ipam.Ledger, s *ipam.Subnet, a ask) (*ipam.Allocation, error) {
-	t.Helper()
-	c, err := ipam.NewClaim(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.owner == (ipam.Owner{}) {
-		a.owner = ipam.PodOwner("default")
-	}
-	ir := ipam.InterfaceRequest{Provider: "ovn", Candidates: []ipam.Source{{Subnet: s}}, Families: a.families}
-	if len(a.addrs) > 0 {
-		ir.Choices = [][]netip.Addr{nil}
-	}
-	for _, x := range a.addrs {
-		ir.Choices[0] = append(ir.Choices[0], netip.MustParseAddr(x))
-	}
-	if a.mac != "" {
-		if ir.MAC, err = ipam.ParseMAC(a.mac); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return l.Take(t.Context(), ipam.Request{Claim: c, Owner: a.owner, Interfaces: []ipam.InterfaceRequest{ir}})
-}
-
-func mustTake(t *testing.T, l *ipam.Ledger, s *ipam.Subnet, a ask) *ipam.Allocation {
-	t.Helper()
-	got, err := take(t, l, s, a)
-	if err != nil {
-		t.Fatalf("take %+v: %v", a, err)
-	}
-	return got
-}
-
-func addresses(a *ipam.Allocation) []string {
-	var as []string
-	for _, i := range a.Interfaces {
-		for _, x := range i.Addresses() {
-			as = append(as, x.String())
-		}
-	}
-	return as
-}
-
-func free(t *testing.T, l *ipam.Ledger, a *ipam.Allocation) {
-	t.Helper()
-	var refs []ipam.Ref
-	for _, h := range l.ByClaim(a.Claim) {
-		refs = append(refs, h.Ref())
-	}
-	if err := l.Free(t.Context(), refs...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// held gives what the ledger holds, without generations.
-func held(l *ipam.Ledger) []string {
-	var out []string
-	for _, h := range l.Leases() {
-		out = append(out, fmt.Sprintf("%s %s %s", h.Ref(), h.MAC, h.Claim))
-	}
-	return out
-}
-
-func checkAccounts(t *testing.T, l *ipam.Ledger, s *ipam.Subnet) {
-	t.Helper()
-	for _, f := range s.Families() {
-		fig := l.Figures(s, f)
-		sum := new(big.Int).Add(fig.Free, fig.Excluded)
-		sum.Add(sum, big.NewInt(int64(fig.Leased)))
-		if sum.Cmp(fig.Size) != 0 {
-			t.Errorf("%s: free %s + excluded %s + leased %d is not size %s", f, fig.Free, fig.Excluded, fig.Leased, fig.Size)
-		}
-	}
-}
 
 func TestB01TakenMACCostsNothing(t *testing.T) {
 	for name, cidr := range map[string]string{"IPv4": "10.0.0.0/24", "IPv6": "2001:db8::/120"} {

@@ -36,6 +36,11 @@ func PodOwner(namespace string) Owner { return Owner{Kind: KindPod, Namespace: n
 // Sticky tells whether the owner's leases outlive its pods.
 func (o Owner) Sticky() bool { return o.Kind != KindPod }
 
+// Reserves tells whether the owner is no pod, and what it has is kept from pods.
+func (o Owner) Reserves() bool {
+	return o.Kind == KindVip || o.Kind == KindIP || o.Kind == KindNode || o.Kind == KindSubnet
+}
+
 // people names the owner as people do.
 func (o Owner) people() string {
 	if o.Namespace == "" {

@@ -22,10 +22,10 @@ func keyOf(x *Lease) addrOrMAC {
 	return addrOrMAC{mac: x.MAC}
 }
 
-func heldOf(m map[leaseKey]*Lease) []Held {
-	hs := make([]Held, 0, len(m))
-	for k, x := range m {
-		hs = append(hs, Held{Block: k.e.name, Subnet: k.e.template.Subnet, Lease: *x})
+func heldOf(list []leaseAt) []Held {
+	hs := make([]Held, 0, len(list))
+	for _, x := range list {
+		hs = append(hs, Held{Block: x.e.name, Subnet: x.e.template.Subnet, Lease: *x.lease})
 	}
 	sortHeld(hs)
 	return hs
@@ -63,37 +63,47 @@ func (l *Ledger) Bind(ctx context.Context, podUID, podName string, refs ...Ref) 
 }
 
 // Free gives the leases back, where they are as the refs say. A lease that has changed since is left alone, for the
-// release was decided before somebody came back: that is no error.
+// release was decided before somebody came back: that is no error. What was lent goes back to whom it is reserved for.
 func (l *Ledger) Free(ctx context.Context, refs ...Ref) error {
 	at := l.Clock.Now().Unix()
-	return l.release(ctx, refs, func(x *Lease) Freed {
-		f := Freed{Address: x.Address, At: at}
-		if x.Owner.Sticky() {
-			f.Owner = x.Owner
-		}
-		return f
-	})
-}
-
-// giveBack undoes takes: the addresses are as fresh, or as rested, as before.
-func (l *Ledger) giveBack(ctx context.Context, took ...taken) error {
-	refs := make([]Ref, len(took))
-	prior := map[addrOrMAC]Freed{}
-	for i, t := range took {
-		refs[i] = t.Ref()
-		prior[keyOf(&t.Lease)] = t.prior
-	}
-	return l.release(ctx, refs, func(x *Lease) Freed { return prior[keyOf(x)] })
-}
-
-// release drops leases; remember tells what is to be remembered of an address. What was lent goes back to whom it is
-// reserved for.
-func (l *Ledger) release(ctx context.Context, refs []Ref, remember func(*Lease) Freed) error {
 	claim, err := NewClaim(l.Random)
 	if err != nil {
 		return err
 	}
-	_, err = l.each(ctx, refs, func(r Ref) *op {
+	return l.release(ctx, refs, func(_ Ref, x *Lease) (*Lease, Freed) {
+		if x.Under != (Owner{}) {
+			return &Lease{Address: x.Address, Claim: claim, Owner: x.Under, Requested: true}, Freed{}
+		}
+		f := Freed{Address: x.Address, At: at}
+		if x.Owner.Sticky() {
+			f.Owner = x.Owner
+		}
+		return nil, f
+	})
+}
+
+// giveBack undoes takes: the addresses are as fresh, or as rested, as before, and what was lent or changed is back.
+func (l *Ledger) giveBack(ctx context.Context, took ...taken) error {
+	refs := make([]Ref, len(took))
+	before := map[Ref]taken{}
+	for i, t := range took {
+		refs[i] = t.Ref()
+		before[refs[i]] = t
+	}
+	return l.release(ctx, refs, func(r Ref, x *Lease) (*Lease, Freed) {
+		t := before[r]
+		if t.was != nil && t.was.Claim == x.Claim { // it was renewed
+			y := *x
+			y.MAC = t.was.MAC
+			return &y, Freed{}
+		}
+		return t.was, t.prior
+	})
+}
+
+// release drops leases. left tells what is put in a lease's place, or else what is to be remembered of its address.
+func (l *Ledger) release(ctx context.Context, refs []Ref, left func(Ref, *Lease) (*Lease, Freed)) error {
+	_, err := l.each(ctx, refs, func(r Ref) *op {
 		return &op{
 			frees: true,
 			apply: func(b *Block) (*Lease, error) {
@@ -101,11 +111,11 @@ func (l *Ledger) release(ctx context.Context, refs []Ref, remember func(*Lease) 
 				if err != nil {
 					return nil, err
 				}
-				if x.Under != (Owner{}) {
-					b.put(Lease{Address: x.Address, Claim: claim, Owner: x.Under, Requested: true})
-					return x, nil
+				if y, f := left(r, x); y != nil {
+					b.put(*y)
+				} else {
+					b.drop(x, f)
 				}
-				b.drop(x, remember(x))
 				return x, nil
 			},
 			landed: func(b *Block, _ *Lease) bool {

@@ -24,8 +24,9 @@ type space struct {
 // shelf holds the blocks of one region and family.
 type shelf struct {
 	region *region
-	fresh  cells // by preference
-	rested cells // by the moment of the oldest release
+	taken  uint64 // Ledger.takes when it last had fewer addresses to give
+	fresh  cells  // by preference
+	rested cells  // by the moment of the oldest release
 	virgin virgins
 }
 
@@ -45,7 +46,8 @@ type cell struct {
 }
 
 func (c *cell) freshLeft() int { return c.fresh - c.inflight }
-func (c *cell) left() int      { return c.fresh + c.older - c.inflight }
+func (c *cell) free() int      { return c.fresh + c.older }
+func (c *cell) left() int      { return c.free() - c.inflight }
 
 // spaceOf gives the space of s, made anew when the subnet was edited. l.mu is held.
 func (l *Ledger) spaceOf(s *Subnet) *space {
@@ -61,6 +63,11 @@ func (l *Ledger) spaceOf(s *Subnet) *space {
 	for e := range l.bySub[s.name] {
 		e.cells = nil
 		sp.adopt(e)
+	}
+	for _, shelfs := range sp.shelfs { // what was taken from the subnet as it was before is not known
+		for i := range shelfs {
+			shelfs[i].taken = l.takes
+		}
 	}
 	return sp
 }
@@ -152,15 +159,29 @@ func (c *cell) leave() {
 	c.shelf.virgin.back = append(c.shelf.virgin.back, c.first)
 }
 
-// pick chooses the block that the next unasked address of a source comes from, or nil when none is free. freshOnly
-// tells that the address must be one that was never used. l.mu is held.
-func (l *Ledger) pick(src Source, f Family) (c *cell, freshOnly bool) {
-	s := src.Subnet
-	shelfs := l.spaceOf(s).shelfs[src.Pool]
+// shelfOf gives the shelf of a source, or nil. l.mu is held.
+func (l *Ledger) shelfOf(src Source, f Family) *shelf {
+	shelfs := l.spaceOf(src.Subnet).shelfs[src.Pool]
 	if shelfs == nil {
+		return nil
+	}
+	return &shelfs[index(f)]
+}
+
+// takenSince tells that addresses of a source were taken after the ledger's count of takes was asOf. l.mu is held.
+func (l *Ledger) takenSince(src Source, f Family, asOf uint64) bool {
+	sh := l.shelfOf(src, f)
+	return sh != nil && sh.taken > asOf
+}
+
+// pick chooses the block that the next unasked address of a source comes from, or nil when none is free. freshOnly
+// tells that the address must be one that was never used. When takes that are under way may leave nothing, it is one
+// of their blocks, whose committer knows what becomes of them. l.mu is held.
+func (l *Ledger) pick(src Source, f Family) (c *cell, freshOnly bool) {
+	s, sh := src.Subnet, l.shelfOf(src, f)
+	if sh == nil {
 		return nil, false
 	}
-	sh := &shelfs[index(f)]
 	top := sh.fresh.top()
 	if top != nil && top.freshLeft() > 0 && top.mine {
 		return top, true
@@ -177,7 +198,7 @@ func (l *Ledger) pick(src Source, f Family) (c *cell, freshOnly bool) {
 	if top != nil && top.freshLeft() > 0 {
 		return top, true
 	}
-	if old := sh.rested.top(); old != nil && old.left() > 0 {
+	if old := sh.rested.top(); old != nil && old.free() > 0 {
 		return old, false
 	}
 	return nil, false
@@ -207,6 +228,9 @@ func freshFirst(a, b *cell) bool {
 
 func oldestFirst(a, b *cell) bool {
 	if x, y := a.left() > 0, b.left() > 0; x != y {
+		return x
+	}
+	if x, y := a.free() > 0, b.free() > 0; x != y {
 		return x
 	}
 	if a.oldest != b.oldest {

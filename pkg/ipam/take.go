@@ -33,6 +33,11 @@ func (l *Ledger) Take(ctx context.Context, r Request) (*Allocation, error) {
 		if err := l.pause(ctx, try); err != nil {
 			return nil, err
 		}
+		if stale != nil { // what else is known of these leases may be as old
+			if err := l.Refresh(ctx, subnets(r.Interfaces...)...); err != nil {
+				return nil, fmt.Errorf("looking for leases of %s: %w", r.Owner, err)
+			}
+		}
 		if !r.Existing {
 			if r.Claim, err = NewClaim(l.Random); err != nil {
 				return nil, err
@@ -43,7 +48,12 @@ func (l *Ledger) Take(ctx context.Context, r Request) (*Allocation, error) {
 
 // Preview tells what Take would give now, without writing.
 func (l *Ledger) Preview(ctx context.Context, r Request) (*Allocation, error) {
-	return (&taking{ledger: l, ctx: ctx, request: r, claim: r.Claim, drafts: map[string]*Block{}}).run()
+	for try := 0; ; try++ {
+		a, err := (&taking{ledger: l, ctx: ctx, request: r, claim: r.Claim, drafts: map[string]*Block{}}).run()
+		if try >= attempts || !errors.Is(err, errRival) {
+			return a, err
+		}
+	}
 }
 
 // pause waits a short random while, so that rivals don't meet again.
@@ -67,14 +77,17 @@ type taking struct {
 	request Request
 	claim   Claim
 	have    []Held            // leases that the pod or its owner had before
+	owned   []Held            // all leases that its owner, when it is sticky, was known to have before
 	drafts  map[string]*Block // of a preview: what its own choices make of the blocks; nil otherwise
 }
 
 func (t *taking) preview() bool { return t.drafts != nil }
 
-// taken is a lease that an attempt made, and what was remembered of the address before.
+// taken is a lease that an attempt made, the one that it made it from (nil: none), and what was remembered of the
+// address before.
 type taken struct {
 	Held
+	was   *Lease
 	prior Freed
 }
 
@@ -105,6 +118,8 @@ func (t *taking) run() (*Allocation, error) {
 	err := firstOf(errs)
 	if err == nil {
 		err = t.confirm(took)
+	} else if _, refused := AsRefusal(err); refused && t.rival(took) {
+		err = errRival // what stood in the way may be the owner's own
 	}
 	if err != nil {
 		t.undo(took)
@@ -141,8 +156,10 @@ func (t *taking) lookUp() error {
 		if t.request.Existing {
 			t.have = l.ByClaim(t.request.Claim)
 		}
-		if t.request.Owner.Sticky() && len(t.have) == 0 {
-			t.have = l.ByOwner(t.request.Owner)
+		if t.request.Owner.Sticky() {
+			if t.owned = l.ByOwner(t.request.Owner); len(t.have) == 0 {
+				t.have = slices.Clone(t.owned)
+			}
 		}
 		return len(t.have) > 0
 	}
@@ -174,20 +191,34 @@ func subnets(interfaces ...InterfaceRequest) []string {
 	return slices.Compact(names)
 }
 
-// confirm looks, after an owner's first lease, whether somebody else took one for the same owner.
+// confirm looks, after a lease that is new to a sticky owner, whether it has others that were not known.
 func (t *taking) confirm(took []taken) error {
-	if !t.request.Owner.Sticky() || len(took) == 0 || len(t.have) > 0 || t.preview() {
+	if !t.request.Owner.Sticky() || len(took) == 0 || t.preview() {
 		return nil
 	}
 	if err := t.ledger.Refresh(t.ctx, subnets(t.request.Interfaces...)...); err != nil {
 		return fmt.Errorf("confirming the first lease of %s: %w", t.request.Owner, err)
 	}
-	for _, h := range t.ledger.ByOwner(t.request.Owner) {
-		if h.Claim != t.claim {
-			return errRival
-		}
+	if t.rival(took) {
+		return errRival
 	}
 	return nil
+}
+
+// rival tells that a sticky owner has leases which it was not known to have when the attempt began.
+func (t *taking) rival(took []taken) bool {
+	type under struct {
+		addrOrMAC
+		Claim
+	}
+	known := map[under]bool{}
+	for _, h := range t.owned {
+		known[under{keyOf(&h.Lease), h.Claim}] = true
+	}
+	for _, h := range took {
+		known[under{keyOf(&h.Lease), h.Claim}] = true
+	}
+	return slices.ContainsFunc(t.ledger.ByOwner(t.request.Owner), func(h Held) bool { return !known[under{keyOf(&h.Lease), h.Claim}] })
 }
 
 // serving gives one interface its leases.
@@ -197,23 +228,28 @@ type serving struct {
 	took []taken
 	// unsure tells that something was refused by what the cache knows.
 	unsure bool
+	// live tells that all candidates were read live, and asOf when: the ledger's count of takes.
+	live bool
+	asOf uint64
 }
 
 // serve takes from the first candidate that can give. What the cache refuses is judged again after one live read of
-// all candidates.
+// all candidates; and again when others took there in between, for what was freed before they did may not be known.
 func (s *serving) serve() (Assignment, error) {
 	if len(s.ir.Candidates) == 0 {
 		return Assignment{}, fmt.Errorf("interface %s has no subnet to take from", s.ir.Provider)
 	}
 	as, err := s.serveOnce()
-	if err == nil || !s.unsure {
-		return as, err
+	for try := 0; err != nil && s.unsure && try < attempts; try++ {
+		asOf, failed := s.ledger.refresh(s.ctx, subnets(s.ir)...)
+		if failed != nil {
+			return Assignment{}, fmt.Errorf("reading the blocks before a refusal: %w", failed)
+		}
+		s.live, s.asOf, s.unsure = true, asOf, false
+		clear(s.drafts)
+		as, err = s.serveOnce()
 	}
-	if err := s.ledger.Refresh(s.ctx, subnets(s.ir)...); err != nil {
-		return Assignment{}, fmt.Errorf("reading the blocks before a refusal: %w", err)
-	}
-	clear(s.drafts)
-	return s.serveOnce()
+	return as, err
 }
 
 // serveOnce tries the candidates in order, each with the choices that it has: first where the interface has leases
@@ -225,7 +261,7 @@ func (s *serving) serveOnce() (Assignment, error) {
 	for _, c := range candidates {
 		choices, err := s.choices(c.Subnet)
 		if err != nil {
-			first = cmp.Or(first, err)
+			first = better(first, err)
 			continue
 		}
 		for _, choice := range choices {
@@ -234,10 +270,10 @@ func (s *serving) serveOnce() (Assignment, error) {
 				return as, nil
 			}
 			s.back()
-			if r, ok := AsRefusal(err); !ok || !r.Unavailable() {
+			if _, ok := AsRefusal(err); !ok {
 				return Assignment{}, err
 			}
-			first = cmp.Or(first, err)
+			first = better(first, err)
 		}
 	}
 	if n := len(s.ir.Choices); n > 1 {
@@ -246,6 +282,15 @@ func (s *serving) serveOnce() (Assignment, error) {
 		}
 	}
 	return Assignment{}, first
+}
+
+// better chooses what to tell of two refusals: the first, but rather one that may end by itself.
+func better(first, second error) error {
+	a, ok := AsRefusal(first)
+	if b, is := AsRefusal(second); ok && is && !a.Unavailable() && b.Unavailable() {
+		return second
+	}
+	return cmp.Or(first, second)
 }
 
 func (s *serving) back() {

@@ -63,7 +63,7 @@ func (s *serving) hashedMAC(sub *Subnet, want *Lease) error {
 func (s *serving) anyMAC(sub *Subnet) (MAC, error) {
 	for _, h := range s.have {
 		if h.Provider == s.ir.Provider && !h.Address.IsValid() && h.Subnet == sub.domain {
-			kept, err := s.reuse(h)
+			kept, err := s.reuse(h, MAC{})
 			return kept.MAC, err
 		}
 	}

@@ -149,6 +149,9 @@ func (c *comparison) add(f Finding) { c.findings = append(c.findings, f) }
 // compareLeases finds leases without a living pod.
 func (c *comparison) compareLeases() {
 	for _, l := range c.Leases {
+		if l.Owner.Reserves() {
+			continue
+		}
 		if l.PodUID != "" {
 			if p, ok := c.byUID[l.PodUID]; ok && !p.Over {
 				continue

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,6 +51,7 @@ type net struct {
 	own       map[string]string // asked for by the network's own annotations, by suffix
 	asked     map[string]string // the same, and what the selection and the interface's own keys ask
 	from      string            // the annotation that own stands in, when not each value's own
+	at        map[string]string // the annotation that a value of asked stands in, when it is not of own, by suffix
 }
 
 // networks lists the pod's networks: the default one, unless it is replaced or left to another CNI, then attachments.
@@ -81,7 +83,7 @@ func (pl *planner) networks() []*net {
 		if n == nil {
 			continue
 		}
-		if many := times[s.String()] > 1; many && s.Interface != "" {
+		if many := times[s.String()] > 1 || pl.byInterface(s); many && s.Interface != "" {
 			n.provider = n.base + "." + s.Interface
 		} else if many && taken[n.provider] {
 			n.provider = fmt.Sprintf("%s.net%d", n.base, position+1) // as Multus names it
@@ -95,10 +97,23 @@ func (pl *planner) networks() []*net {
 	}
 	for _, n := range nets {
 		n.own, n.from = pl.asked(n)
-		n.asked = pl.named(n, maps.Clone(n.own))
+		n.asked = pl.named(n)
 	}
 	pl.unserved(taken)
 	return nets
+}
+
+// interfaceKey is the annotation by which one interface of an attachment asks for an address or a MAC.
+func interfaceKey(s Selection, suffix string) string {
+	return Key(s.Name+"."+s.Namespace, suffix) + "." + s.Interface
+}
+
+// byInterface tells whether the selection's interface asks under its own name: it has annotations of its own then, also
+// when its attachment is named once only.
+func (pl *planner) byInterface(s Selection) bool {
+	_, address := pl.pod.Annotations[interfaceKey(s, SuffixAddress)]
+	_, mac := pl.pod.Annotations[interfaceKey(s, SuffixMAC)]
+	return s.Interface != "" && (address || mac)
 }
 
 // attached looks a selection up; nil when it is none of ours, or wrong.
@@ -128,8 +143,14 @@ func (pl *planner) unserved(served map[string]bool) {
 	}
 }
 
-// readRequested reads RequestedKey, once for all networks.
+// readRequested reads RequestedKey, once for all networks, and tells of what a copy brought along.
 func (pl *planner) readRequested() {
+	if claim, ok := pl.pod.Annotations[ClaimKey]; ok {
+		if _, ok := ipam.ParseClaim(claim); !ok {
+			_, dropped := Strip(pl.pod.Annotations)
+			pl.warn("%s is %q, a copy's and no claim: these were ignored: %s", ClaimKey, claim, strings.Join(dropped, ", "))
+		}
+	}
 	text, ok := pl.pod.Annotations[RequestedKey]
 	if !ok {
 		return
@@ -159,10 +180,6 @@ func (pl *planner) asked(n *net) (asked map[string]string, from string) {
 		return before, RequestedKey
 	case claimed:
 		if _, ok := ipam.ParseClaim(claim); !ok {
-			if n.primary {
-				_, dropped := Strip(an)
-				pl.warn("%s is %q, a copy's and no claim: these were ignored: %s", ClaimKey, claim, strings.Join(dropped, ", "))
-			}
 			return map[string]string{}, ""
 		}
 		if Given(an, n.provider) {
@@ -189,28 +206,29 @@ func Given(an map[string]string, provider string) bool {
 	return mac && subnet && nic
 }
 
-// named adds what is asked for by the selection, and by the keys of one interface of several.
-func (pl *planner) named(n *net, asked map[string]string) map[string]string {
+// named adds to the network's own values what is asked for by the selection, and by the keys of its interface.
+func (pl *planner) named(n *net) map[string]string {
+	asked := map[string]string{}
+	maps.Copy(asked, n.own)
 	if n.selection.Name == "" {
 		return asked
 	}
-	set := func(suffix, value string) {
+	n.at = map[string]string{}
+	set := func(suffix, key, value string) {
 		if value == "" {
 			return
 		}
 		if old := strings.TrimSpace(asked[suffix]); old != "" && old != value {
-			pl.warn("%s=%q was ignored: %s says %q", Key(n.provider, suffix), old, NetworksKey, value)
+			pl.warn("%s=%q was ignored: %s says %q", cmp.Or(n.at[suffix], Key(n.provider, suffix)), old, key, value)
 		}
-		asked[suffix] = value
+		asked[suffix], n.at[suffix] = value, key
 	}
-	set(SuffixAddress, strings.Join(n.selection.IPs, ","))
-	set(SuffixMAC, n.selection.MAC)
-	if ifName, ok := strings.CutPrefix(n.provider, n.base+"."); ok {
+	set(SuffixAddress, NetworksKey, strings.Join(n.selection.IPs, ","))
+	set(SuffixMAC, NetworksKey, n.selection.MAC)
+	if n.provider != n.base && n.selection.Interface != "" {
 		for _, s := range []string{SuffixAddress, SuffixMAC} {
-			key := Key(n.selection.Name+"."+n.selection.Namespace, s) + "." + ifName
-			if v := strings.TrimSpace(pl.pod.Annotations[key]); v != "" {
-				asked[s] = v
-			}
+			key := interfaceKey(n.selection, s)
+			set(s, key, strings.TrimSpace(pl.pod.Annotations[key]))
 		}
 	}
 	return asked

@@ -177,6 +177,9 @@ func (pl *planner) misfit(n *net, i *Interface, choice []netip.Addr, why []error
 		switch {
 		case i.Reservation.Kind == ipam.KindVip:
 			pl.invalidOwn(n, SuffixVip, i.Reservation.Name, err)
+		case i.Reservation.Kind == ipam.KindIP && n.asked[SuffixAddress] == "":
+			pl.errs = append(pl.errs, field.Invalid(field.NewPath("metadata", "name"), pl.pod.Name, fmt.Sprintf(
+				"the IP %s reserves an address for this pod that it can't have: %v: mend or delete the IP", i.Reservation.Name, err)))
 		case len(i.Choices) > 1 || n.asked[SuffixAddress] == "":
 			pl.invalidOwn(n, SuffixPool, join(choice), err)
 		default:

@@ -77,9 +77,15 @@ func (pl *planner) checkNames(nets []*net) {
 	for _, provider := range pl.providers() {
 		if rest, ok := strings.CutSuffix(name, "."+provider); ok && provider != DefaultProvider && strings.Contains(rest, ".") {
 			pl.errs = append(pl.errs, field.Invalid(at, value, fmt.Sprintf(
-				"the port's name %s is also that of network %s of pod %s: leave the dots out of the pod's name", name, provider, strings.Replace(rest, ".", " in namespace ", 1))))
+				"the port's name %s is also that of network %s of pod %s: leave the dots out of the pod's name", name, provider, people(rest))))
 		}
 	}
+}
+
+// people names the pod of a port's name "<pod>.<namespace>": only the pod's name may have dots.
+func people(name string) string {
+	dot := strings.LastIndexByte(name, '.')
+	return name[:dot] + " in namespace " + name[dot+1:]
 }
 
 // providers that subnets name.

@@ -30,11 +30,15 @@ func annotationPath(key string) *field.Path { return field.NewPath("metadata", "
 
 // path is where a value that was asked for a network stands.
 func (n *net) path(suffix string) *field.Path {
+	switch at := n.at[suffix]; at {
+	case "":
+	case NetworksKey:
+		return annotationPath(at).Key(n.selection.String())
+	default:
+		return annotationPath(at)
+	}
 	if n.from != "" && n.own[suffix] != "" {
 		return annotationPath(n.from).Child(n.provider, suffix)
-	}
-	if n.own[suffix] == "" && n.asked[suffix] != "" {
-		return annotationPath(NetworksKey).Key(n.selection.String())
 	}
 	return annotationPath(Key(n.provider, suffix))
 }
@@ -74,6 +78,7 @@ func (pl *planner) plan(n *net) Interface {
 	pl.family(n, &i)
 	before := len(pl.errs)
 	pool := pl.choose(n, &i)
+	pl.familyOfChoices(n, &i)
 	if len(pl.errs) == before {
 		pl.candidates(n, &i, pool)
 	}
@@ -102,6 +107,29 @@ func (pl *planner) family(n *net, i *Interface) {
 			}
 		}
 	}
+}
+
+// familyOfChoices tells of choices that have nothing of the family that is asked for: in their place nothing else is
+// given.
+func (pl *planner) familyOfChoices(n *net, i *Interface) {
+	if len(i.Families) == 0 || n.asked[SuffixAddress] != "" {
+		return
+	}
+	suffix := SuffixPool
+	if i.Reservation.Kind == ipam.KindVip {
+		suffix = SuffixVip
+	}
+	for _, choice := range i.Choices {
+		if !ofFamily(choice, i.Families[0]) {
+			pl.invalidOwn(n, SuffixFamily, pl.input(n, SuffixFamily), fmt.Errorf("%s asks for %s, of the other family: remove one of the two",
+				Key(n.provider, suffix), join(choice)))
+			return
+		}
+	}
+}
+
+func ofFamily(addresses []netip.Addr, f ipam.Family) bool {
+	return slices.ContainsFunc(addresses, func(a netip.Addr) bool { return ipam.FamilyOf(a) == f })
 }
 
 // choose reads what addresses are asked for besides ip_address: a Vip's, a list's, a reservation's. It returns the name
@@ -182,6 +210,10 @@ func (pl *planner) reservation(n *net, i *Interface) {
 	}
 	if s := strings.TrimSpace(n.asked[SuffixSubnet]); s != "" && s != r.Subnet {
 		pl.warn("the reservation IP %s was ignored: it is in subnet %s, and %s is asked for", owner.Name, r.Subnet, s)
+		return
+	}
+	if len(i.Families) > 0 && !ofFamily(r.Addresses, i.Families[0]) {
+		pl.warn("the reservation IP %s was ignored: it has %s, and %s is asked for", owner.Name, join(r.Addresses), i.Families[0])
 		return
 	}
 	i.Choices, i.Reservation = [][]netip.Addr{r.Addresses}, owner

@@ -51,6 +51,8 @@ type Catalog struct {
 	SecurityGroups map[string]bool
 	// Attachments are those that the pod names, by "<namespace>/<name>".
 	Attachments map[string]Attachment
+	// Reserved are, by subnet, the addresses that are somebody's who is no pod.
+	Reserved map[string]map[netip.Addr]ipam.Owner
 	// Reservations are addresses that IP objects which are none of ours hold, by the object's name.
 	Reservations map[string]Reservation
 }

@@ -38,6 +38,38 @@ func (pl *planner) validate(nets []*net) {
 		pl.errs = append(pl.errs, field.NotSupported(annotationPath(OrdinalRuleKey), rule, []string{OrdinalRuleKubeOVN}))
 	}
 	pl.validateDefault()
+	pl.unread(nets)
+}
+
+// unread warns of requests for addresses by networks and interfaces that the pod has not.
+func (pl *planner) unread(nets []*net) {
+	read := map[string]bool{}
+	for _, n := range nets {
+		read[Key(n.base, SuffixSubnet)] = true
+		for _, s := range append(askable(), SuffixFamily, SuffixPool) {
+			read[Key(n.provider, s)] = true
+		}
+		for _, s := range []string{SuffixAddress, SuffixMAC} {
+			read[interfaceKey(n.selection, s)] = true
+		}
+	}
+	_, claimed := pl.pod.Annotations[ClaimKey]
+	for _, key := range slices.Sorted(maps.Keys(pl.pod.Annotations)) {
+		provider, suffix, ok := SplitKey(key)
+		value := strings.TrimSpace(pl.pod.Annotations[key])
+		base, _, _ := strings.Cut(suffix, ".")
+		asks := slices.Contains(askable(), base) && base != SuffixNICType || suffix == SuffixFamily || suffix == SuffixPool
+		if !ok || !asks || value == "" || read[key] || claimed && Output(key) {
+			continue
+		}
+		if suffix == SuffixFamily { // the daemon looks at this one for every network
+			if _, err := ParseFamily(value); err != nil {
+				pl.errs = append(pl.errs, field.Invalid(annotationPath(key), pl.pod.Annotations[key], err.Error()))
+				continue
+			}
+		}
+		pl.warn("%s is for the network %q, or an interface of it, which the pod has not: ignored", key, provider)
+	}
 }
 
 // checks are by suffix, for every provider. Addresses, MACs, families and pools are read where they are planned.
@@ -77,14 +109,14 @@ func natural(v string) error {
 }
 
 func number(v string) error {
-	if n, err := strconv.ParseFloat(v, 64); err != nil || n < 0 || n > 1e12 {
+	if n, err := strconv.ParseFloat(v, 64); err != nil || !(n >= 0 && n <= 1e12) { // not a number is neither
 		return errors.New("write a number that is not negative")
 	}
 	return nil
 }
 
 func percentage(v string) error {
-	if n, err := strconv.ParseFloat(v, 64); err != nil || n < 0 || n > 100 {
+	if n, err := strconv.ParseFloat(v, 64); err != nil || !(n >= 0 && n <= 100) {
 		return errors.New("write a percentage from 0 to 100")
 	}
 	return nil

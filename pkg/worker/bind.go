@@ -95,6 +95,35 @@ func (w *Worker) bind(ctx context.Context, s *subject) error {
 		return fmt.Errorf("bind the leases of pod %s: %w", s.key(), err)
 	}
 	s.leases = w.Ledger.ByClaim(s.claim)
+	return w.freeSurplus(ctx, s)
+}
+
+// freeSurplus frees what a former pod of the sticky owner had and this one doesn't carry: it asked for another address,
+// or has an interface less. Before this pod was bound, the former one could still have come back to it.
+func (w *Worker) freeSurplus(ctx context.Context, s *subject) error {
+	if !s.owner.Sticky() {
+		return nil
+	}
+	var refs []ipam.Ref
+	for _, l := range s.leases {
+		if l.Owner != s.owner || l.PodUID == "" || l.PodUID == s.uid() || s.carries(l) {
+			continue
+		}
+		gone, err := w.podGone(ctx, s.Namespace, l.PodName, l.PodUID)
+		if err != nil {
+			return err
+		}
+		if gone {
+			refs = append(refs, l.Ref())
+		}
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	if err := ignoreStale(w.Ledger.Free(ctx, refs...)); err != nil {
+		return fmt.Errorf("free what pod %s left: %w", s.key(), err)
+	}
+	w.freed(len(refs))
 	return nil
 }
 

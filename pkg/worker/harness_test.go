@@ -9,6 +9,7 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -341,8 +342,8 @@ func (w *world) clean() {
 				ports = append(ports, p.Name)
 			}
 		}
-		if len(pods.Items)+len(ips.Items)+len(ports)+len(w.ledger.Leases()) > 0 {
-			return fmt.Errorf("%d pods, %d records, ports %v, leases %v", len(pods.Items), len(ips.Items), ports, w.ledger.Leases())
+		if len(pods.Items)+len(ips.Items)+len(ports)+len(w.podLeases()) > 0 {
+			return fmt.Errorf("%d pods, %d records, ports %v, leases %v", len(pods.Items), len(ips.Items), ports, w.podLeases())
 		}
 		return nil
 	})
@@ -373,4 +374,9 @@ func startOVSDB(t *testing.T) string {
 	}
 	t.Fatal("ovsdb-server doesn't listen")
 	return ""
+}
+
+// podLeases are all leases but those that are reserved for others than pods.
+func (w *world) podLeases() []ipam.Held {
+	return slices.DeleteFunc(w.ledger.Leases(), func(h ipam.Held) bool { return h.Owner.Reserves() })
 }

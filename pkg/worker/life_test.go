@@ -52,7 +52,7 @@ func TestLifeOfAPod(t *testing.T) {
 	if d := cmp.Diff([]string{"node.n1", "s.n1"}, w.nb.GroupsOf("a.app")); d != "" {
 		t.Errorf("groups (-want +got):\n%s", d)
 	}
-	for _, l := range w.ledger.Leases() {
+	for _, l := range w.podLeases() {
 		if l.PodUID != string(p.UID) {
 			t.Errorf("lease %v is not bound", l)
 		}
@@ -180,8 +180,8 @@ func TestCopyIsNotWired(t *testing.T) {
 	}
 	w.end("b")
 	w.gone("b")
-	if _, ok := w.nb.Port("a.app"); !ok || len(w.ledger.Leases()) != 1 {
-		t.Errorf("the end of the copy took from the original: %v", w.ledger.Leases())
+	if _, ok := w.nb.Port("a.app"); !ok || len(w.podLeases()) != 1 {
+		t.Errorf("the end of the copy took from the original: %v", w.podLeases())
 	}
 }
 
@@ -196,8 +196,8 @@ func TestFinishedPodGivesBack(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if _, wired := w.nb.Port("a.app"); wired || len(w.ledger.Leases()) > 0 || len(p.Finalizers) > 0 {
-			return fmt.Errorf("wired %t, leases %v, finalizers %v", wired, w.ledger.Leases(), p.Finalizers)
+		if _, wired := w.nb.Port("a.app"); wired || len(w.podLeases()) > 0 || len(p.Finalizers) > 0 {
+			return fmt.Errorf("wired %t, leases %v, finalizers %v", wired, w.podLeases(), p.Finalizers)
 		}
 		return nil
 	})

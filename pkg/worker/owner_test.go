@@ -32,8 +32,8 @@ func TestStickyOwner(t *testing.T) {
 	first := w.wired("web-0")
 	w.end("web-0")
 	w.gone("web-0")
-	if _, ok := w.nb.Port("web-0.app"); ok || len(w.ledger.Leases()) != 1 {
-		t.Fatalf("port left: %t, leases %v", ok, w.ledger.Leases())
+	if _, ok := w.nb.Port("web-0.app"); ok || len(w.podLeases()) != 1 {
+		t.Fatalf("port left: %t, leases %v", ok, w.podLeases())
 	}
 	w.admit(podNamed("web-0", onNode, ofSet(set)))
 	second := w.wired("web-0")
@@ -42,7 +42,7 @@ func TestStickyOwner(t *testing.T) {
 			t.Errorf("%s was %s and is %s", key, first.Annotations[key], second.Annotations[key])
 		}
 	}
-	if l := w.ledger.Leases(); len(l) != 1 || l[0].PodUID != string(second.UID) {
+	if l := w.podLeases(); len(l) != 1 || l[0].PodUID != string(second.UID) {
 		t.Errorf("leases %v", l)
 	}
 	old := set.DeepCopy()
@@ -88,14 +88,14 @@ func TestLostLeases(t *testing.T) {
 	runs := w.admit(podNamed("runs", onNode))
 	w.wired("runs")
 	w.until("both bound", func() error {
-		for _, l := range w.ledger.Leases() {
+		for _, l := range w.podLeases() {
 			if l.PodUID == "" {
 				return fmt.Errorf("%v is not", l)
 			}
 		}
 		return nil
 	})
-	for _, l := range w.ledger.Leases() {
+	for _, l := range w.podLeases() {
 		w.must(w.ledger.Free(w.ctx, l.Ref()))
 	}
 	w.worker.enqueue(client.ObjectKeyFromObject(a))
@@ -108,13 +108,13 @@ func TestLostLeases(t *testing.T) {
 		if pod.Annotations[network.ClaimKey] == a.Annotations[network.ClaimKey] {
 			return errors.New("claim is the old one")
 		}
-		for _, l := range w.ledger.Leases() {
+		for _, l := range w.podLeases() {
 			if string(l.Claim) == runs.Annotations[network.ClaimKey] && l.Address.String() == runs.Annotations["ovn.kubernetes.io/ip_address"] &&
-				l.PodUID == string(runs.UID) && len(w.ledger.Leases()) == 2 {
+				l.PodUID == string(runs.UID) && len(w.podLeases()) == 2 {
 				return nil
 			}
 		}
-		return fmt.Errorf("leases %v", w.ledger.Leases())
+		return fmt.Errorf("leases %v", w.podLeases())
 	})
 }
 

@@ -31,6 +31,9 @@ func (w *Worker) reclaim(ctx context.Context, s *subject) error {
 	if err := w.dropRecords(ctx, s, s.finalized() && s.Spec.NodeName != ""); err != nil {
 		return err
 	}
+	if err := w.markVip(ctx, s, ""); err != nil {
+		return err
+	}
 	p := newPatch(s.Pod)
 	p.unfinalize(network.Finalizer)
 	changed := p.n > 0

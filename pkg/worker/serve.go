@@ -47,6 +47,9 @@ func (w *Worker) serve(ctx context.Context, s *subject) (reconcile.Result, error
 		if err := w.ensureRecords(ctx, s, wires); err != nil {
 			return reconcile.Result{}, err
 		}
+		if err := w.markVip(ctx, s, network.PortName(s.identity, s.Namespace, network.DefaultProvider)); err != nil {
+			return reconcile.Result{}, err
+		}
 		p.annotate(marks(wires))
 	}
 	p.finalize(network.Finalizer)

@@ -49,6 +49,9 @@ func (w *Worker) Setup(ctx context.Context, mgr manager.Manager) error {
 	if err := w.setupPods(mgr); err != nil {
 		return fmt.Errorf("watch pods: %w", err)
 	}
+	if err := w.setupReservations(mgr); err != nil {
+		return fmt.Errorf("watch reservations: %w", err)
+	}
 	if w.Topology != Ensure {
 		return nil
 	}
@@ -93,6 +96,27 @@ func (w *Worker) podsOf(ctx context.Context, ns client.Object) []reconcile.Reque
 		}
 	}
 	return out
+}
+
+// setupReservations watches what reserves addresses; all of it is one piece of work.
+func (w *Worker) setupReservations(mgr manager.Manager) error {
+	skip := true
+	options := controller.Options{SkipNameValidation: &skip, RateLimiter: backoff()}
+	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: "reservations"}}}
+	})
+	foreign := builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+		_, ours := o.GetLabels()[labelClaim]
+		return !ours
+	}))
+	err := builder.ControllerManagedBy(mgr).Named("reservations").
+		Watches(&kubeovnv1.Vip{}, one).Watches(&corev1.Node{}, one).Watches(&kubeovnv1.Subnet{}, one).Watches(&kubeovnv1.IP{}, one, foreign).
+		WithOptions(options).Complete(reconcile.Func(w.reconcileReservations))
+	if err != nil || w.Topology != Ensure {
+		return err
+	}
+	return builder.ControllerManagedBy(mgr).Named("vip").For(&kubeovnv1.Vip{}).
+		WithOptions(options).Complete(reconcile.Func(w.reconcileVip))
 }
 
 func (w *Worker) setupTopology(mgr manager.Manager) error {
