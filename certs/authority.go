@@ -145,7 +145,7 @@ func (a *Authority) watch(ctx context.Context, changed chan<- struct{}) (stop fu
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = byName }))
 	if _, err := factory.Core().V1().Secrets().Informer().AddEventHandler(poker(changed)); err != nil {
 		cancel()
-		return nil, fmt.Errorf("Secret can't be watched, allow get, list and watch: %w", err)
+		return nil, fmt.Errorf("the authority's Secret can't be watched, allow get, list and watch: %w", err)
 	}
 	factory.Start(ctx.Done())
 	return func() { cancel(); factory.Shutdown() }, nil
@@ -181,7 +181,7 @@ func (a *Authority) reconcile(ctx context.Context) (time.Duration, error) {
 		}
 		return a.until(st, now), nil
 	}
-	return 0, fmt.Errorf("Secret %s/%s was written by others %d times in a row, it will be tried again", a.opts.Namespace, a.opts.Secret, attempts)
+	return 0, fmt.Errorf("the Secret %s/%s was written by others %d times in a row, it will be tried again", a.opts.Namespace, a.opts.Secret, attempts)
 }
 
 // sync reads the Secret and writes what it should hold. again: somebody else wrote first.
@@ -190,7 +190,7 @@ func (a *Authority) sync(ctx context.Context) (st state, again bool, err error) 
 	secret, err := secrets.Get(ctx, a.opts.Secret, metav1.GetOptions{})
 	missing := apierrors.IsNotFound(err)
 	if err != nil && !missing {
-		return state{}, false, fmt.Errorf("Secret %s/%s can't be read, allow get on it: %w", a.opts.Namespace, a.opts.Secret, err)
+		return state{}, false, fmt.Errorf("the Secret %s/%s can't be read, allow get on it: %w", a.opts.Namespace, a.opts.Secret, err)
 	}
 	if missing {
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: a.opts.Secret, Namespace: a.opts.Namespace}, Type: corev1.SecretTypeTLS}
@@ -226,7 +226,7 @@ func (a *Authority) sync(ctx context.Context) (st state, again bool, err error) 
 		// Also our own write is read back, so that an answer is never taken for the truth.
 		return state{}, true, nil
 	}
-	return state{}, false, fmt.Errorf("Secret %s/%s can't be written, allow create and update on it: %w", a.opts.Namespace, a.opts.Secret, err)
+	return state{}, false, fmt.Errorf("the Secret %s/%s can't be written, allow create and update on it: %w", a.opts.Namespace, a.opts.Secret, err)
 }
 
 // inUse is the authority of the certificate that we serve: it stays in the bundle though the Secret has lost it.

@@ -315,7 +315,7 @@ func TestRun(t *testing.T) {
 	renewed, bundles := make(chan struct{}, 100), make(chan struct{}, 100)
 	a := replica(t, cs, clk, func(o *AuthorityOptions) {
 		o.OnChange = func() { bundles <- struct{}{} }
-		o.Log = funcr.New(func(_, args string) { renewed <- struct{}{} }, funcr.Options{})
+		o.Log = funcr.New(func(_, _ string) { renewed <- struct{}{} }, funcr.Options{})
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -102,7 +102,9 @@ func (f *Files) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			<-watched
+			if err := <-watched; err != nil {
+				f.opts.Log.Error(err, "the watch of the certificate files ended badly", "dir", f.opts.Dir)
+			}
 			return nil
 		case err := <-watched:
 			if err != nil {

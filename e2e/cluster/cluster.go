@@ -50,6 +50,9 @@ type Options struct {
 	WebhookBin, WorkerBin, NodeBin string
 	// WithoutBerth leaves out Berth's own deployments and webhook configuration; its kinds and networks are there.
 	WithoutBerth bool
+	// ControlPlaneOnly starts etcd and the API server with the kinds, and nothing else: no node, no OVN, no controller
+	// manager, no scheduler, no networks. Nodes is ignored, and WithoutBerth is implied.
+	ControlPlaneOnly bool
 	// Run maps further images to programs that nodes run for their containers.
 	Run map[string]string
 	// APIServerArgs are added to the API server's flags.
@@ -191,6 +194,9 @@ func (c *Cluster) up(ctx context.Context) error {
 	if err := c.connect(); err != nil {
 		return err
 	}
+	if c.ControlPlaneOnly {
+		return c.upControlPlane(ctx)
+	}
 	c.say("control plane, OVN and %d nodes on %s", c.Nodes, c.Subnet)
 	group, both := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.startControlPlane(both) })
@@ -204,6 +210,19 @@ func (c *Cluster) up(ctx context.Context) error {
 	}
 	c.say("waiting for nodes and pods")
 	return c.waitReady(ctx)
+}
+
+// upControlPlane starts what a cluster of a control plane alone has.
+func (c *Cluster) upControlPlane(ctx context.Context) error {
+	c.say("etcd and API server on %s", c.Subnet)
+	if err := c.startEtcd(ctx); err != nil {
+		return err
+	}
+	if err := c.startAPIServer(ctx); err != nil {
+		return err
+	}
+	c.say("kinds")
+	return c.applyKinds(ctx)
 }
 
 // say tells about progress.
@@ -232,11 +251,8 @@ func (o *Options) complete(ctx context.Context) error {
 	if !regexp.MustCompile(`^[a-z][a-z0-9-]{0,8}$`).MatchString(o.Name) {
 		return fmt.Errorf("name %q doesn't fit into names of links; take at most 9 lower-case letters, digits and dashes", o.Name)
 	}
-	if o.Nodes == 0 {
-		o.Nodes = 2
-	}
-	if o.Nodes < 1 || o.Nodes > 200 {
-		return fmt.Errorf("%d nodes don't fit; take 1 to 200", o.Nodes)
+	if err := o.countNodes(); err != nil {
+		return err
 	}
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("network namespaces need root; run this as root")
@@ -245,6 +261,21 @@ func (o *Options) complete(ctx context.Context) error {
 		return err
 	}
 	return o.findPrograms(ctx)
+}
+
+// countNodes settles how many nodes there are.
+func (o *Options) countNodes() error {
+	switch {
+	case o.ControlPlaneOnly:
+		o.Nodes, o.WithoutBerth = 0, true
+		return nil
+	case o.Nodes == 0:
+		o.Nodes = 2
+	}
+	if o.Nodes < 1 || o.Nodes > 200 {
+		return fmt.Errorf("%d nodes don't fit; take 1 to 200", o.Nodes)
+	}
+	return nil
 }
 
 // nameOf makes a short name out of a directory.
@@ -282,7 +313,10 @@ func (o *Options) findPrograms(ctx context.Context) error {
 	bin(&o.WebhookBin, "webhook")
 	bin(&o.WorkerBin, "finalizer-worker")
 	bin(&o.NodeBin, "node-agent")
-	needed := []*string{&o.NodeBin}
+	var needed []*string
+	if !o.ControlPlaneOnly {
+		needed = append(needed, &o.NodeBin)
+	}
 	if !o.WithoutBerth {
 		needed = append(needed, &o.WebhookBin, &o.WorkerBin)
 	}

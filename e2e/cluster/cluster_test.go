@@ -68,6 +68,32 @@ func TestStateIsKept(t *testing.T) {
 	}
 }
 
+func TestCountNodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		o     Options
+		want  int
+		alone bool
+		fails bool
+	}{
+		"left open":            {o: Options{}, want: 2},
+		"asked for":            {o: Options{Nodes: 3}, want: 3},
+		"too many":             {o: Options{Nodes: 201}, fails: true},
+		"negative":             {o: Options{Nodes: -1}, fails: true},
+		"control plane":        {o: Options{ControlPlaneOnly: true}, alone: true},
+		"control plane, nodes": {o: Options{ControlPlaneOnly: true, Nodes: 3}, alone: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := c.o.countNodes()
+			if (err != nil) != c.fails {
+				t.Fatalf("got %v", err)
+			}
+			if err == nil && (c.o.Nodes != c.want || c.o.WithoutBerth != c.alone) {
+				t.Errorf("got %d nodes, without Berth %v", c.o.Nodes, c.o.WithoutBerth)
+			}
+		})
+	}
+}
+
 func TestFindRepo(t *testing.T) {
 	repo, err := findRepo("")
 	if err != nil {

@@ -39,8 +39,10 @@ func (o *Options) tools(ctx context.Context) error {
 		}
 		return strings.TrimSpace(string(out)), nil
 	}
-	if _, err := run("ovn"); err != nil {
-		return err
+	if !o.ControlPlaneOnly {
+		if _, err := run("ovn"); err != nil {
+			return err
+		}
 	}
 	if o.ToolsDir != "" {
 		dir, err := filepath.Abs(o.ToolsDir)

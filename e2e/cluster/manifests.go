@@ -22,12 +22,17 @@ const (
 	readyLimit      = 2 * time.Minute
 )
 
-// apply installs the kinds, then the networks and, unless left out, Berth itself.
-func (c *Cluster) apply(ctx context.Context) error {
+// applyKinds installs the kinds, and returns when they are served.
+func (c *Cluster) applyKinds(ctx context.Context) error {
 	if err := c.Apply(ctx, filepath.Join(c.Repo, "manifests", "crds")); err != nil {
 		return err
 	}
-	if err := c.kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"); err != nil {
+	return c.kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+}
+
+// apply installs the kinds, then the networks and, unless left out, Berth itself.
+func (c *Cluster) apply(ctx context.Context) error {
+	if err := c.applyKinds(ctx); err != nil {
 		return err
 	}
 	local := filepath.Join(c.Repo, "manifests", "overlays", "local")

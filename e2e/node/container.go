@@ -259,7 +259,7 @@ func (c *container) start() (*exec.Cmd, error) {
 		return nil, fmt.Errorf("open the pod's log: %w", err)
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(words[0], words[1:]...)
+	cmd := exec.Command(words[0], words[1:]...) //nolint:noctx // it outlives the agent, whose successor adopts it
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, c.dir
 	cmd.Env = append(append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.dir, "HOSTNAME=" + pod.Name}, env...),
 		"KUBECONFIG="+filepath.Join(c.dir, "kubeconfig"))

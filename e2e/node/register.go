@@ -62,7 +62,7 @@ func (a *Agent) markReady(ctx context.Context) (*corev1.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	want := NodeStatus(&node.Status, a.cfg.Name, a.cfg.IP, time.Now())
+	want := readyStatus(&node.Status, a.cfg.Name, a.cfg.IP, time.Now())
 	if want == nil {
 		return node, nil
 	}
@@ -73,8 +73,8 @@ func (a *Agent) markReady(ctx context.Context) (*corev1.Node, error) {
 	return a.client.CoreV1().Nodes().Patch(ctx, a.cfg.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 }
 
-// NodeStatus is the status of a ready node, or nil when the present one is right already.
-func NodeStatus(present *corev1.NodeStatus, name, ip string, now time.Time) *corev1.NodeStatus {
+// readyStatus is the status of a ready node, or nil when the present one is right already.
+func readyStatus(present *corev1.NodeStatus, name, ip string, now time.Time) *corev1.NodeStatus {
 	conditions := map[corev1.NodeConditionType]corev1.ConditionStatus{
 		corev1.NodeReady:              corev1.ConditionTrue,
 		corev1.NodeMemoryPressure:     corev1.ConditionFalse,

@@ -96,17 +96,17 @@ func TestStatusPatchIsForOneIncarnation(t *testing.T) {
 	}
 }
 
-func TestNodeStatus(t *testing.T) {
+func TestReadyStatus(t *testing.T) {
 	now := time.Now()
-	s := NodeStatus(&corev1.NodeStatus{}, "node-1", "172.30.0.10", now)
+	s := readyStatus(&corev1.NodeStatus{}, "node-1", "172.30.0.10", now)
 	if s == nil || s.Allocatable.Pods().Value() != 500 || s.Addresses[0].Address != "172.30.0.10" {
 		t.Fatalf("got %+v", s)
 	}
-	if NodeStatus(s, "node-1", "172.30.0.10", now) != nil {
+	if readyStatus(s, "node-1", "172.30.0.10", now) != nil {
 		t.Error("a right status is written again")
 	}
 	s.Conditions[0].Status = corev1.ConditionUnknown
-	if NodeStatus(s, "node-1", "172.30.0.10", now) == nil {
+	if readyStatus(s, "node-1", "172.30.0.10", now) == nil {
 		t.Error("a node that was thought lost stays lost")
 	}
 }

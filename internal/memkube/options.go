@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ErrAbort, returned in Fault.Err, cuts the connection before the request is handled: nothing is committed and the
+// ErrAbort in Fault.Err cuts the connection before the request is handled: nothing is committed and the
 // client sees a transport error.
 var ErrAbort = errors.New("connection cut by the test's fault hook; return another fault to let the request through")
 

@@ -141,6 +141,7 @@ func bind(old *record, binding map[string]any, now time.Time) (map[string]any, e
 	case want.GetUID() != "" && want.GetUID() != pod.GetUID():
 		return nil, uidPrecondition(string(want.GetUID()), string(pod.GetUID()))
 	case want.GetResourceVersion() != "" && want.GetResourceVersion() != pod.GetResourceVersion():
+		//nolint:staticcheck // the API server's own words
 		return nil, fmt.Errorf("Precondition failed: ResourceVersion in precondition: %s, ResourceVersion in object meta: %s",
 			want.GetResourceVersion(), pod.GetResourceVersion())
 	case node == "":
@@ -187,6 +188,7 @@ func mergeStrings(base, over map[string]string) map[string]string {
 }
 
 func uidPrecondition(want, got string) error {
+	//nolint:staticcheck // the API server's own words
 	return fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", want, got)
 }
 

@@ -1,6 +1,7 @@
 package memkube
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -32,10 +33,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case fault.Err != nil:
 		writeError(w, fault.Err)
 	case fault.DropAnswer:
-		s.handle(&discard{}, req, t, fault)
+		s.handle(r.Context(), &discard{}, req, t, fault)
 		panic(http.ErrAbortHandler)
 	default:
-		s.handle(w, req, t, fault)
+		s.handle(r.Context(), w, req, t, fault)
 	}
 }
 
@@ -49,7 +50,7 @@ func (s *Server) count(req Request) {
 	s.requests[key]++
 }
 
-func (s *Server) handle(w http.ResponseWriter, req Request, t *table, fault Fault) {
+func (s *Server) handle(ctx context.Context, w http.ResponseWriter, req Request, t *table, fault Fault) {
 	s.log.Debug("request", "verb", req.Verb, "resource", req.Resource, "subresource", req.Subresource,
 		"namespace", req.Namespace, "name", req.Name)
 	var err error
@@ -64,9 +65,9 @@ func (s *Server) handle(w http.ResponseWriter, req Request, t *table, fault Faul
 	case req.Verb == "list":
 		err = s.serveList(w, req, t)
 	case req.Verb == "watch":
-		err = s.serveWatch(w, req, t, fault)
+		err = s.serveWatch(ctx, w, req, t, fault)
 	case req.Verb == "create" && req.Subresource == "":
-		err = s.serveCreate(w, req, t)
+		err = s.serveCreate(w, req, t) //nolint:contextcheck // webhooks are called in the context of req.HTTP
 	case req.Verb == "update":
 		err = s.serveUpdate(w, req, t)
 	case req.Verb == "patch":

@@ -49,7 +49,7 @@ type Server struct {
 // Start serves until Close.
 func Start(o Options) (*Server, error) {
 	o = o.withDefaults()
-	listener, err := net.Listen("tcp", o.Addr)
+	listener, err := net.Listen("tcp", o.Addr) //nolint:noctx // opening a port waits for nothing
 	if err != nil {
 		return nil, fmt.Errorf("the in-memory API can't listen on %s, choose a free address: %w", o.Addr, err)
 	}

@@ -30,7 +30,7 @@ type watcher struct {
 	buf  bytes.Buffer
 }
 
-func (s *Server) serveWatch(w http.ResponseWriter, req Request, t *table, fault Fault) error {
+func (s *Server) serveWatch(ctx context.Context, w http.ResponseWriter, req Request, t *table, fault Fault) error {
 	q := req.HTTP.URL.Query()
 	match, err := selectorOf(t.kind, req)
 	if err != nil {
@@ -51,7 +51,6 @@ func (s *Server) serveWatch(w http.ResponseWriter, req Request, t *table, fault 
 	if err := wt.begin(req.Namespace, initial, streaming); err != nil {
 		return err
 	}
-	ctx := req.HTTP.Context()
 	if seconds, err := strconv.Atoi(q.Get("timeoutSeconds")); err == nil && seconds > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(seconds)*time.Second)

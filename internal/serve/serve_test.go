@@ -150,7 +150,14 @@ func localListener(t *testing.T) net.Listener {
 	return l
 }
 
-func get(t *testing.T, c *http.Client, url string) (*http.Response, string, error) {
+// answer is what a GET brought. last tells that the server ends the connection after it.
+type answer struct {
+	code int
+	body string
+	last bool
+}
+
+func get(t *testing.T, c *http.Client, url string) (answer, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -158,11 +165,11 @@ func get(t *testing.T, c *http.Client, url string) (*http.Response, string, erro
 	}
 	resp, err := c.Do(req)
 	if err != nil {
-		return nil, "", err
+		return answer{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
-	return resp, string(body), err
+	return answer{code: resp.StatusCode, body: string(body), last: resp.Close}, err
 }
 
 func TestOps(t *testing.T) {
@@ -190,9 +197,9 @@ func TestOps(t *testing.T) {
 		"metrics": {"http://" + metrics.Addr().String() + "/metrics", `berth_build_info{goversion="go1",program="webhook",revision="abc",version="v1"} 1`, 200},
 	}
 	for name, c := range cases {
-		resp, body, err := get(t, http.DefaultClient, c.url)
-		if err != nil || resp.StatusCode != c.code || !strings.Contains(body, c.body) {
-			t.Errorf("%s: %v %q %v", name, resp, body, err)
+		got, err := get(t, http.DefaultClient, c.url)
+		if err != nil || got.code != c.code || !strings.Contains(got.body, c.body) {
+			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
 	cancel()
@@ -250,13 +257,13 @@ func TestHTTPSProtocol(t *testing.T) {
 	client, url, stop, ended := secure(t, HTTPSOptions{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s", r.Proto, tls.VersionName(r.TLS.Version))
 	})})
-	resp, body, err := get(t, client, url)
-	if err != nil || body != "HTTP/1.1 TLS 1.3" || resp.Close {
-		t.Errorf("%q %v", body, err)
+	got, err := get(t, client, url)
+	if err != nil || got.body != "HTTP/1.1 TLS 1.3" || got.last {
+		t.Errorf("%+v, %v", got, err)
 	}
 	old := client.Transport.(*http.Transport).Clone()
 	old.TLSClientConfig.MaxVersion = tls.VersionTLS12
-	if _, _, err := get(t, &http.Client{Transport: old}, url); err == nil {
+	if _, err := get(t, &http.Client{Transport: old}, url); err == nil {
 		t.Error("TLS 1.2 was accepted")
 	}
 	client.CloseIdleConnections()
@@ -283,9 +290,9 @@ func TestDrain(t *testing.T) {
 		})})
 	slow := make(chan error, 1)
 	go func() {
-		_, body, err := get(t, client, url+"/slow")
-		if body != "done" {
-			err = errors.Join(err, fmt.Errorf("slow request got %q", body))
+		got, err := get(t, client, url+"/slow")
+		if got.body != "done" {
+			err = errors.Join(err, fmt.Errorf("slow request got %q", got.body))
 		}
 		slow <- err
 	}()
@@ -301,12 +308,12 @@ func TestDrain(t *testing.T) {
 	if !errors.Is(ready.Err(), ErrDraining) {
 		t.Errorf("readiness says %v", ready.Err())
 	}
-	resp, body, err := get(t, client, url)
-	if err != nil || body != "done" || !resp.Close {
-		t.Errorf("during the drain: %q %v", body, err)
+	got, err := get(t, client, url)
+	if err != nil || got.body != "done" || !got.last {
+		t.Errorf("during the drain: %+v, %v", got, err)
 	}
 	for err == nil { // until the listener is closed
-		_, _, err = get(t, client, url)
+		_, err = get(t, client, url)
 	}
 	select {
 	case err := <-ended:
@@ -324,7 +331,7 @@ func TestGraceEnds(t *testing.T) {
 	client, url, stop, ended := secure(t, HTTPSOptions{Grace: time.Millisecond,
 		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(arrived); <-release })})
 	cut := make(chan error, 1)
-	go func() { _, _, err := get(t, client, url); cut <- err }()
+	go func() { _, err := get(t, client, url); cut <- err }()
 	<-arrived
 	stop()
 	if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {

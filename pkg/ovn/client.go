@@ -189,7 +189,7 @@ func (c *Client) follow(ctx context.Context, endpoint string) error {
 	defer c.metrics.connected.Set(0)
 	c.changes.notify()
 	c.log.Info("Northbound database followed", "endpoint", endpoint)
-	<-s.ctx.Done()
+	<-s.done
 	return s.cause()
 }
 

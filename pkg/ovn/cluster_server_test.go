@@ -49,7 +49,7 @@ func TestB89LeaderDies(t *testing.T) {
 		endpoints = append(endpoints, s.endpoint())
 	}
 	c := connect(t, Config{Endpoints: endpoints})
-	w := servers[0].writer(c, WriterOptions{})
+	w := servers[0].writer(c)
 	apply(t, w, switchChange("s1"))
 	var wg sync.WaitGroup
 	for p := range 10 {
@@ -152,7 +152,7 @@ func freePort(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestTLSFilesAreReadForEveryConnection(t *testing.T) {
 	}
 	cfg := Config{Endpoints: endpoints, CACert: old.path("ca"), Cert: old.path("client"), Key: old.path("client-key")}
 	c := connect(t, cfg)
-	apply(t, s.writer(c, WriterOptions{}), switchChange("s1"))
+	apply(t, s.writer(c), switchChange("s1"))
 
 	s.stop()
 	for _, name := range []string{"server", "client"} {

@@ -151,7 +151,7 @@ func finishAll(batch []*request, err error) []*request {
 func waiting(batch []*request) []*request {
 	var out []*request
 	for _, r := range batch {
-		if err := r.ctx.Err(); err != nil {
+		if err := r.left(); err != nil {
 			r.finish(err)
 			continue
 		}

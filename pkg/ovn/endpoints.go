@@ -41,12 +41,12 @@ func ParseEndpoints(s string) ([]string, error) {
 func parseEndpoint(s string) (string, error) {
 	scheme, rest, found := strings.Cut(s, ":")
 	if !found {
-		return "", errors.New("no scheme: start it with tcp:, ssl: or unix:")
+		return "", errors.New("no scheme: tcp:, ssl: or unix: must stand before the address")
 	}
 	switch scheme {
 	case schemeUnix:
 		if !strings.HasPrefix(rest, "/") {
-			return "", errors.New("give the socket's absolute path after unix:")
+			return "", errors.New("the socket's path after unix: is not absolute")
 		}
 		return s, nil
 	case schemeTCP, schemeSSL:

@@ -163,17 +163,8 @@ func podPort(in PodInput, i InterfaceInput) nb.LogicalSwitchPort {
 
 // portAddresses is OVN's form: the MAC, then the IPv4 and the IPv6 address.
 func portAddresses(mac string, addrs []netip.Addr) string {
-	sorted := slices.SortedStableFunc(slices.Values(addrs), func(a, b netip.Addr) int {
-		switch {
-		case a.Is4() == b.Is4():
-			return 0
-		case a.Is4():
-			return -1
-		}
-		return 1
-	})
 	words := []string{strings.ToLower(mac)}
-	for _, a := range sorted {
+	for _, a := range slices.SortedStableFunc(slices.Values(addrs), nb.CompareFamilies) {
 		words = append(words, a.String())
 	}
 	return strings.Join(words, " ")

@@ -66,22 +66,42 @@ func TestPodRows(t *testing.T) {
 	}
 }
 
-func TestB87PodGroups(t *testing.T) {
+// groupsCase is one interface of a pod on node n1, and the groups that its port shall be in.
+type groupsCase struct {
+	subnet   SubnetInput
+	addrs    []netip.Addr
+	join     []netip.Addr
+	external bool
+	north    bool
+	config   func(*PodConfig)
+	want     []string
+}
+
+// input is the pod, with an IPv4 address and an IPv4 join address unless the case says otherwise.
+func (c groupsCase) input() PodInput {
+	in := PodInput{Namespace: "d", Name: "p", Config: podConfig(), Node: &NodeInput{Name: "n1", JoinIPs: c.join}}
+	if c.join == nil {
+		in.Node.JoinIPs = addrs("100.64.0.2")
+	}
+	if c.addrs == nil {
+		c.addrs = addrs("10.0.0.2")
+	}
+	if c.config != nil {
+		c.config(&in.Config)
+	}
+	in.Interfaces = []InterfaceInput{{Subnet: c.subnet, Addresses: c.addrs, MAC: "0a:58:0a:00:00:02",
+		ExternalIP: c.external, NorthGateway: c.north}}
+	return in
+}
+
+func groupsCases() map[string]groupsCase {
 	yes, no := true, false
 	overlay := SubnetInput{Name: "s", Vpc: "ovn-cluster", GatewayType: "distributed"}
 	with := func(f func(*SubnetInput)) SubnetInput { s := overlay; f(&s); return s }
 	underlay := func(f func(*SubnetInput)) SubnetInput {
 		return with(func(s *SubnetInput) { s.Vlan = "v"; f(s) })
 	}
-	cases := map[string]struct {
-		subnet   SubnetInput
-		addrs    []netip.Addr
-		join     []netip.Addr
-		external bool
-		north    bool
-		config   func(*PodConfig)
-		want     []string
-	}{
+	return map[string]groupsCase{
 		"b1, b3: overlay":                 {subnet: overlay, want: []string{"node.n1", "s.n1"}},
 		"b3: VPC by default":              {subnet: with(func(s *SubnetInput) { s.Vpc = "" }), want: []string{"node.n1", "s.n1"}},
 		"b3: gateway type by default":     {subnet: with(func(s *SubnetInput) { s.GatewayType = "" }), want: []string{"node.n1", "s.n1"}},
@@ -104,21 +124,12 @@ func TestB87PodGroups(t *testing.T) {
 		"a: U2O in another VPC": {subnet: underlay(func(s *SubnetInput) { s.U2OInterconnection, s.Vpc = true, "v1" }), want: []string{}},
 		"join switch":           {subnet: with(func(s *SubnetInput) { s.Name = "join" }), want: []string{}},
 	}
-	for name, tc := range cases {
+}
+
+func TestB87PodGroups(t *testing.T) {
+	for name, tc := range groupsCases() {
 		t.Run(name, func(t *testing.T) {
-			in := PodInput{Namespace: "d", Name: "p", Config: podConfig(), Node: &NodeInput{Name: "n1", JoinIPs: tc.join}}
-			if tc.join == nil {
-				in.Node.JoinIPs = addrs("100.64.0.2")
-			}
-			if tc.addrs == nil {
-				tc.addrs = addrs("10.0.0.2")
-			}
-			if tc.config != nil {
-				tc.config(&in.Config)
-			}
-			in.Interfaces = []InterfaceInput{{Subnet: tc.subnet, Addresses: tc.addrs, MAC: "0a:58:0a:00:00:02",
-				ExternalIP: tc.external, NorthGateway: tc.north}}
-			rows := PodRows(in)
+			rows := PodRows(tc.input())
 			if diff := cmp.Diff(tc.want, rows.Ports[0].Groups); diff != "" {
 				t.Errorf("groups (-want +got):\n%s", diff)
 			}

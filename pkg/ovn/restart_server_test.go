@@ -102,7 +102,7 @@ func TestDatabaseIsReplacedByAnEmptyOne(t *testing.T) {
 	if err := w.Apply(t.Context(), ch); !errors.Is(err, ErrFenced) {
 		t.Errorf("%v, want ErrFenced: an empty database has another epoch", err)
 	}
-	apply(t, s.writer(c, WriterOptions{}), ch)
+	apply(t, s.writer(c), ch)
 }
 
 func TestSchemaWithoutWhatIsNeeded(t *testing.T) {

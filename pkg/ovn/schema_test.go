@@ -98,7 +98,7 @@ func TestInstalledSchemaHasAllThatIsUsed(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: run `apt-get install ovn-central`", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	schema, err := ovsdb.SchemaFromFile(f)
 	if err != nil {
 		t.Fatal(err)

@@ -135,14 +135,13 @@ func connect(t *testing.T, cfg Config) *Client {
 }
 
 // writer returns a running writer under a fresh epoch.
-func (s *server) writer(c *Client, opts WriterOptions) *Writer {
+func (s *server) writer(c *Client) *Writer {
 	s.t.Helper()
 	epoch, err := c.RaiseEpoch(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	opts.Epoch = epoch
-	w := NewWriter(c, opts)
+	w := NewWriter(c, WriterOptions{Epoch: epoch})
 	runWriter(s.t, w)
 	return w
 }
@@ -166,7 +165,7 @@ func setup(t *testing.T) (*server, *Client, *Writer) {
 	t.Parallel()
 	s := startServer(t, installedSchema)
 	c := s.connect()
-	w := s.writer(c, WriterOptions{})
+	w := s.writer(c)
 	apply(t, w, switchChange("s1", "s2"))
 	return s, c, w
 }

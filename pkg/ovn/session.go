@@ -33,9 +33,10 @@ type session struct {
 	leader client.Client
 	tables map[string]*cache.RowCache
 	call   time.Duration
-	// ctx ends with the session.
-	ctx  context.Context
-	kill context.CancelCauseFunc
+	// kill ends the session; done is closed then, and cause tells why.
+	kill  context.CancelCauseFunc
+	done  <-chan struct{}
+	cause func() error
 }
 
 // dial opens a session and waits for its snapshot. notify is called after each change of the mirror.
@@ -44,13 +45,13 @@ func dial(ctx context.Context, cfg Config, endpoint string, notify func()) (*ses
 	if err != nil {
 		return nil, err
 	}
-	s := &session{call: cfg.Timeout}
-	s.ctx, s.kill = context.WithCancelCause(ctx)
-	if err := s.open(cfg, opts, notify); err != nil {
+	ctx, kill := context.WithCancelCause(ctx)
+	s := &session{call: cfg.Timeout, kill: kill, done: ctx.Done(), cause: func() error { return context.Cause(ctx) }}
+	if err := s.open(ctx, cfg, opts, notify); err != nil {
 		s.close()
 		return nil, err
 	}
-	go s.probe(cfg.InactivityProbe)
+	go s.probe(ctx, cfg.InactivityProbe)
 	return s, nil
 }
 
@@ -67,9 +68,9 @@ func clientOptions(cfg Config, endpoint string) ([]client.Option, error) {
 	return opts, nil
 }
 
-func (s *session) open(cfg Config, opts []client.Option, notify func()) error {
+func (s *session) open(ctx context.Context, cfg Config, opts []client.Option, notify func()) error {
 	if len(cfg.Endpoints) > 1 {
-		if err := s.followLeader(opts); err != nil {
+		if err := s.followLeader(ctx, opts); err != nil {
 			return err
 		}
 	}
@@ -77,9 +78,9 @@ func (s *session) open(cfg Config, opts []client.Option, notify func()) error {
 	if err != nil {
 		return fmt.Errorf("build the northbound model: %w", err)
 	}
-	s.ovs, err = s.connect(m, opts)
+	s.ovs, err = s.connect(ctx, m, opts)
 	if err != nil {
-		if missing := s.missing(opts); len(missing) > 0 {
+		if missing := s.missing(ctx, opts); len(missing) > 0 {
 			return &SchemaError{Missing: missing}
 		}
 		return err
@@ -103,15 +104,16 @@ func (s *session) open(cfg Config, opts []client.Option, notify func()) error {
 		s.tables[table] = mirror.Table(table)
 		request.Tables = append(request.Tables, client.TableMonitor{Table: table, Fields: columns})
 	}
-	callCtx, cancel := context.WithTimeout(s.ctx, s.call)
+	ctx, cancel := context.WithTimeout(ctx, s.call)
 	defer cancel()
-	if _, err := s.ovs.Monitor(callCtx, request); err != nil {
+	if _, err := s.ovs.Monitor(ctx, request); err != nil {
 		return fmt.Errorf("read the northbound database: %w", err)
 	}
 	return nil
 }
 
-func (s *session) connect(m model.ClientDBModel, opts []client.Option) (client.Client, error) {
+// connect makes one connection, whose loss ends the session.
+func (s *session) connect(ctx context.Context, m model.ClientDBModel, opts []client.Option) (client.Client, error) {
 	c, err := client.NewOVSDBClient(m, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("set up the northbound client: %w", err)
@@ -120,10 +122,10 @@ func (s *session) connect(m model.ClientDBModel, opts []client.Option) (client.C
 		select {
 		case <-c.DisconnectNotify():
 			s.kill(errDisconnected)
-		case <-s.ctx.Done():
+		case <-s.done:
 		}
 	}()
-	ctx, cancel := context.WithTimeout(s.ctx, s.call)
+	ctx, cancel := context.WithTimeout(ctx, s.call)
 	defer cancel()
 	if err := c.Connect(ctx); err != nil {
 		c.Close()
@@ -133,12 +135,12 @@ func (s *session) connect(m model.ClientDBModel, opts []client.Option) (client.C
 }
 
 // missing asks a server that was refused what its schema lacks.
-func (s *session) missing(opts []client.Option) []string {
+func (s *session) missing(ctx context.Context, opts []client.Option) []string {
 	m, err := model.NewClientDBModel(database, nil)
 	if err != nil {
 		return nil
 	}
-	c, err := s.connect(m, opts)
+	c, err := s.connect(ctx, m, opts)
 	if err != nil {
 		return nil
 	}
@@ -147,12 +149,12 @@ func (s *session) missing(opts []client.Option) []string {
 }
 
 // followLeader watches the server's own database and ends the session when the server isn't the leader.
-func (s *session) followLeader(opts []client.Option) error {
+func (s *session) followLeader(ctx context.Context, opts []client.Option) error {
 	m, err := serverdb.FullDatabaseModel()
 	if err != nil {
 		return fmt.Errorf("build the server model: %w", err)
 	}
-	s.leader, err = s.connect(m, opts)
+	s.leader, err = s.connect(ctx, m, opts)
 	if err != nil {
 		return err
 	}
@@ -175,7 +177,7 @@ func (s *session) followLeader(opts []client.Option) error {
 	request := s.leader.NewMonitor()
 	request.Method = ovsdb.ConditionalMonitorRPC
 	request.Tables = []client.TableMonitor{{Table: serverdb.DatabaseTable}}
-	ctx, cancel := context.WithTimeout(s.ctx, s.call)
+	ctx, cancel := context.WithTimeout(ctx, s.call)
 	defer cancel()
 	if _, err := s.leader.Monitor(ctx, request); err != nil {
 		return fmt.Errorf("read which server is the leader: %w", err)
@@ -189,17 +191,17 @@ func (s *session) followLeader(opts []client.Option) error {
 }
 
 // probe ends the session when the server doesn't answer any more.
-func (s *session) probe(interval time.Duration) {
+func (s *session) probe(ctx context.Context, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-s.ctx.Done():
+		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		ctx, cancel := context.WithTimeout(s.ctx, interval)
-		err := s.ovs.Echo(ctx)
+		echoCtx, cancel := context.WithTimeout(ctx, interval)
+		err := s.ovs.Echo(echoCtx)
 		cancel()
 		if err != nil {
 			s.kill(fmt.Errorf("the server doesn't answer: %w", err))
@@ -207,9 +209,7 @@ func (s *session) probe(interval time.Duration) {
 	}
 }
 
-func (s *session) alive() bool { return s.ctx.Err() == nil }
-
-func (s *session) cause() error { return context.Cause(s.ctx) }
+func (s *session) alive() bool { return s.cause() == nil }
 
 func (s *session) close() {
 	s.kill(errors.New("session closed"))
@@ -225,7 +225,13 @@ func (s *session) close() {
 func (s *session) transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	callCtx, cancel := context.WithTimeout(ctx, s.call)
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
+	go func() { // the end of the session is the end of its calls
+		select {
+		case <-s.done:
+			cancel()
+		case <-callCtx.Done():
+		}
+	}()
 	results, err := s.ovs.Transact(callCtx, ops...)
 	var refused rpc2.ServerError
 	switch {

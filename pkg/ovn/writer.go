@@ -49,8 +49,9 @@ type Writer struct {
 
 // request is one caller waiting.
 type request struct {
-	change  Change
-	ctx     context.Context
+	change Change
+	// left tells why the caller doesn't wait any more; nil while it does.
+	left    func() error
 	since   time.Time
 	refused int
 	done    chan error
@@ -75,7 +76,7 @@ func newWriter(s store, opts WriterOptions) *Writer {
 // Apply blocks until the change holds in the database and the client's reads show it. A change that holds already
 // costs no transaction. When ctx ends first, the change may or may not have been written.
 func (w *Writer) Apply(ctx context.Context, ch Change) error {
-	r := &request{change: ch, ctx: ctx, since: time.Now(), done: make(chan error, 1)}
+	r := &request{change: ch, left: ctx.Err, since: time.Now(), done: make(chan error, 1)}
 	w.mu.Lock()
 	if w.stopped {
 		w.mu.Unlock()

@@ -145,7 +145,7 @@ func TestFencedWriterWritesNothing(t *testing.T) {
 	apply(t, old, podChange("web-1", "s1"))
 
 	second := s.connect()
-	young := s.writer(second, WriterOptions{})
+	young := s.writer(second)
 	ch.Ensure.Ports[0].Row.Addresses = []string{"0a:58:0a:10:00:63 10.16.0.99"}
 	changes := []Change{ch, podChange("web-2", "s1"), {RemovePorts: []string{"web-1.default"}}}
 	for _, ch := range changes {

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
+	"github.com/berth-net/berth/pkg/ovn/nb"
 )
 
 const (
@@ -143,23 +145,13 @@ func parseCIDRs(path *field.Path, text string) ([]netip.Prefix, field.ErrorList)
 	if len(cidrs) == 0 && len(errs) == 0 {
 		errs = append(errs, field.Invalid(path, text, "there is no CIDR in it"))
 	}
-	slices.SortStableFunc(cidrs, func(a, b netip.Prefix) int { return familyOrder(a.Addr(), b.Addr()) })
+	slices.SortStableFunc(cidrs, func(a, b netip.Prefix) int { return nb.CompareFamilies(a.Addr(), b.Addr()) })
 	return cidrs, errs
 }
 
 func unusable(c netip.Prefix) bool {
 	a := c.Addr()
 	return a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() || a.IsUnspecified()
-}
-
-func familyOrder(a, b netip.Addr) int {
-	switch {
-	case a.Is4() == b.Is4():
-		return 0
-	case a.Is4():
-		return -1
-	}
-	return 1
 }
 
 // parseGateways returns the gateway of each CIDR: the one given, or the first usable address.

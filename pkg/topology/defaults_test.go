@@ -20,27 +20,26 @@ func subnet(name string, spec kubeovnv1.SubnetSpec) *kubeovnv1.Subnet {
 	return &kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 }
 
-func TestDefaults(t *testing.T) {
-	cases := map[string]struct {
-		name string
-		spec kubeovnv1.SubnetSpec
-		want string
-	}{
+// defaultsCase is a Subnet and the merge patch that it needs; it is called s unless the case says otherwise.
+type defaultsCase struct {
+	name string
+	spec kubeovnv1.SubnetSpec
+	want string
+}
+
+func defaultsCases() map[string]defaultsCase {
+	return map[string]defaultsCase{
 		"only a CIDR": {
 			spec: kubeovnv1.SubnetSpec{CIDRBlock: "10.16.3.4/16"},
 			want: `{"spec":{"vpc":"ovn-cluster","protocol":"IPv4","cidrBlock":"10.16.0.0/16","gateway":"10.16.0.1","excludeIps":["10.16.0.1"],"provider":"ovn","gatewayType":"distributed"}}`,
 		},
 		"complete": {
-			spec: kubeovnv1.SubnetSpec{
-				CIDRBlock: "10.16.0.0/16", Gateway: "10.16.0.1", ExcludeIps: []string{"10.16.0.1"}, Protocol: "IPv4",
-				Vpc: "ovn-cluster", Provider: "ovn", GatewayType: "centralized",
-			},
+			spec: kubeovnv1.SubnetSpec{CIDRBlock: "10.16.0.0/16", Gateway: "10.16.0.1", ExcludeIps: []string{"10.16.0.1"}, Protocol: "IPv4",
+				Vpc: "ovn-cluster", Provider: "ovn", GatewayType: "centralized"},
 		},
 		"two families, the wrong way round, one gateway": {
-			spec: kubeovnv1.SubnetSpec{
-				CIDRBlock: "FD00:10::/64, 10.16.0.0/16", Gateway: "10.16.0.254", Vpc: "v", Provider: "net1.default.ovn",
-				ExcludeIps: []string{"FD00:10::5", "10.16.0.9..10.16.0.20", "10.16.0.2..10.16.0.10"},
-			},
+			spec: kubeovnv1.SubnetSpec{CIDRBlock: "FD00:10::/64, 10.16.0.0/16", Gateway: "10.16.0.254", Vpc: "v", Provider: "net1.default.ovn",
+				ExcludeIps: []string{"FD00:10::5", "10.16.0.9..10.16.0.20", "10.16.0.2..10.16.0.10"}},
 			want: `{"spec":{"protocol":"Dual","cidrBlock":"10.16.0.0/16,fd00:10::/64","gateway":"10.16.0.254,fd00:10::1","excludeIps":["10.16.0.2..10.16.0.20","10.16.0.254","fd00:10::1","fd00:10::5"]}}`,
 		},
 		"IPv6": {
@@ -48,16 +47,12 @@ func TestDefaults(t *testing.T) {
 			want: `{"spec":{"protocol":"IPv6","gateway":"fd00::1","excludeIps":["fd00::1"]}}`,
 		},
 		"gateway excluded by a range already": {
-			spec: kubeovnv1.SubnetSpec{
-				CIDRBlock: "10.16.0.0/16", Gateway: "10.16.0.1", ExcludeIps: []string{"10.16.0.0..10.16.0.9"}, Protocol: "IPv4",
-				Vpc: "v", Provider: "ovn",
-			},
+			spec: kubeovnv1.SubnetSpec{CIDRBlock: "10.16.0.0/16", Gateway: "10.16.0.1", ExcludeIps: []string{"10.16.0.0..10.16.0.9"}, Protocol: "IPv4",
+				Vpc: "v", Provider: "ovn"},
 		},
 		"whole range excluded": {
-			spec: kubeovnv1.SubnetSpec{
-				CIDRBlock: "10.16.0.0/24", Gateway: "10.16.0.1", ExcludeIps: []string{"10.16.0.0..10.16.0.255"}, Protocol: "IPv4",
-				Vpc: "v", Provider: "ovn",
-			},
+			spec: kubeovnv1.SubnetSpec{CIDRBlock: "10.16.0.0/24", Gateway: "10.16.0.1", ExcludeIps: []string{"10.16.0.0..10.16.0.255"}, Protocol: "IPv4",
+				Vpc: "v", Provider: "ovn"},
 		},
 		"two addresses": {
 			spec: kubeovnv1.SubnetSpec{CIDRBlock: "10.0.0.2/31", Provider: "ovn", Vpc: "v"},
@@ -85,9 +80,15 @@ func TestDefaults(t *testing.T) {
 			spec: kubeovnv1.SubnetSpec{Default: true, Vlan: "v1", Protocol: "Mac", Provider: "ovn", Vpc: "ovn-cluster", GatewayType: "distributed"},
 		},
 	}
-	for name, tc := range cases {
+}
+
+func TestDefaults(t *testing.T) {
+	for name, tc := range defaultsCases() {
 		t.Run(name, func(t *testing.T) {
-			s := subnet(cmpOr(tc.name, "s"), tc.spec)
+			s := subnet("s", tc.spec)
+			if tc.name != "" {
+				s.Name = tc.name
+			}
 			patch, err := Defaults(s, testConfig())
 			if err != nil {
 				t.Fatal(err)
@@ -105,13 +106,6 @@ func TestDefaults(t *testing.T) {
 			}
 		})
 	}
-}
-
-func cmpOr(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 func TestDefaultsRefuse(t *testing.T) {

@@ -93,72 +93,88 @@ func aged(s *kubeovnv1.Subnet, hours int) *kubeovnv1.Subnet {
 	return s
 }
 
-func TestFindings(t *testing.T) {
+func overlay(cidr string) kubeovnv1.SubnetSpec { return kubeovnv1.SubnetSpec{CIDRBlock: cidr} }
+
+func inVpc(vpc, cidr string) kubeovnv1.SubnetSpec {
+	return kubeovnv1.SubnetSpec{CIDRBlock: cidr, Vpc: vpc}
+}
+
+func inVlan(vlan string) kubeovnv1.SubnetSpec {
+	return kubeovnv1.SubnetSpec{CIDRBlock: "10.0.0.0/16", Vlan: vlan}
+}
+
+// findingCase is a topology that can't be realised as a whole, and what becomes of it.
+type findingCase struct {
+	vpcs    []*kubeovnv1.Vpc
+	subnets []*kubeovnv1.Subnet
+	// found is the object of the only finding, of the type of as; nil as: there is none.
+	found string
+	as    any
+	links []string
+}
+
+func findingCases() map[string]findingCase {
 	var (
 		overlap *OverlapError
 		missing *MissingVpcError
 		clash   *NameClashError
 	)
-	cases := map[string]struct {
-		vpcs    []*kubeovnv1.Vpc
-		subnets []*kubeovnv1.Subnet
-		// found is the object of the only finding, of the type of as.
-		found string
-		as    any
-		links []string
-	}{
+	return map[string]findingCase{
 		"overlap: the older one stays": {
 			subnets: []*kubeovnv1.Subnet{
-				aged(subnet("a", kubeovnv1.SubnetSpec{CIDRBlock: "10.0.0.0/16"}), 1),
-				aged(subnet("b", kubeovnv1.SubnetSpec{CIDRBlock: "10.0.9.0/24"}), 2),
+				aged(subnet("a", overlay("10.0.0.0/16")), 1),
+				aged(subnet("b", overlay("10.0.9.0/24")), 2),
 			},
 			found: "a", as: &overlap, links: []string{"ovn-cluster-b"},
 		},
 		"no overlap between VPCs": {
 			vpcs: []*kubeovnv1.Vpc{vpc("v1")},
 			subnets: []*kubeovnv1.Subnet{
-				subnet("a", kubeovnv1.SubnetSpec{CIDRBlock: "10.0.0.0/16"}),
-				subnet("b", kubeovnv1.SubnetSpec{CIDRBlock: "10.0.0.0/16", Vpc: "v1"}),
+				subnet("a", overlay("10.0.0.0/16")),
+				subnet("b", inVpc("v1", "10.0.0.0/16")),
 			},
 			links: []string{"ovn-cluster-a", "v1-b"},
 		},
 		"no overlap between VLANs without a common router": {
 			subnets: []*kubeovnv1.Subnet{
-				subnet("a", kubeovnv1.SubnetSpec{CIDRBlock: "10.0.0.0/16", Vlan: "1"}),
-				subnet("b", kubeovnv1.SubnetSpec{CIDRBlock: "10.0.0.0/16", Vlan: "2"}),
-				subnet("c", kubeovnv1.SubnetSpec{CIDRBlock: "10.0.0.0/16"}),
+				subnet("a", inVlan("1")),
+				subnet("b", inVlan("2")),
+				subnet("c", overlay("10.0.0.0/16")),
 			},
 			links: []string{"ovn-cluster-c"},
 		},
 		"overlap on one VLAN": {
 			subnets: []*kubeovnv1.Subnet{
-				subnet("a", kubeovnv1.SubnetSpec{CIDRBlock: "10.0.0.0/16", Vlan: "1"}),
-				subnet("b", kubeovnv1.SubnetSpec{CIDRBlock: "10.0.0.0/16", Vlan: "1"}),
+				subnet("a", inVlan("1")),
+				subnet("b", inVlan("1")),
 			},
 			found: "b", as: &overlap,
 		},
 		"no such VPC": {
 			subnets: []*kubeovnv1.Subnet{
-				subnet("a", kubeovnv1.SubnetSpec{CIDRBlock: "10.0.0.0/16", Vpc: "nowhere"}),
-				subnet("b", kubeovnv1.SubnetSpec{CIDRBlock: "10.0.0.0/16"}),
+				subnet("a", inVpc("nowhere", "10.0.0.0/16")),
+				subnet("b", overlay("10.0.0.0/16")),
 			},
 			found: "a", as: &missing, links: []string{"ovn-cluster-b"},
 		},
 		"one name for two router ports": {
 			vpcs: []*kubeovnv1.Vpc{vpc("x"), vpc("x-y")},
 			subnets: []*kubeovnv1.Subnet{
-				subnet("y-z", kubeovnv1.SubnetSpec{CIDRBlock: "10.0.0.0/16", Vpc: "x"}),
-				subnet("z", kubeovnv1.SubnetSpec{CIDRBlock: "10.1.0.0/16", Vpc: "x-y"}),
+				subnet("y-z", inVpc("x", "10.0.0.0/16")),
+				subnet("z", inVpc("x-y", "10.1.0.0/16")),
 			},
 			found: "z", as: &clash, links: []string{"x-y-z"},
 		},
 		"VPC and subnet of one name": {
 			vpcs:    []*kubeovnv1.Vpc{vpc("x")},
-			subnets: []*kubeovnv1.Subnet{subnet("x", kubeovnv1.SubnetSpec{CIDRBlock: "10.0.0.0/16", Vpc: "x"})},
+			subnets: []*kubeovnv1.Subnet{subnet("x", inVpc("x", "10.0.0.0/16"))},
 			found:   "x", as: &clash, links: []string{"x-x"},
 		},
 	}
-	for name, tc := range cases {
+}
+
+func TestFindings(t *testing.T) {
+	for name, tc := range findingCases() {
 		t.Run(name, func(t *testing.T) {
 			rows, findings := Rows(Input{Config: testConfig(), Vpcs: tc.vpcs, Subnets: tc.subnets})
 			if len(rows.Switches) != len(tc.subnets) {

@@ -50,16 +50,15 @@ func up(o *cluster.Options) *cobra.Command {
 			c, err := cluster.Start(cmd.Context(), *o)
 			var running *cluster.AlreadyRunningError
 			if errors.As(err, &running) {
-				fmt.Fprintln(cmd.ErrOrStderr(), running)
+				cmd.PrintErrln(running)
 				c, err = cluster.Load(o.Dir)
 			} else if err == nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "ready after %.1f s\n", time.Since(began).Seconds())
+				cmd.PrintErrf("ready after %.1f s\n", time.Since(began).Seconds())
 			}
 			if err != nil {
 				return err
 			}
-			printEnv(cmd, c)
-			return nil
+			return printEnv(cmd, c)
 		},
 	}
 	f := cmd.Flags()
@@ -88,7 +87,7 @@ func down(o *cluster.Options) *cobra.Command {
 			c, err := cluster.Load(o.Dir)
 			var none *cluster.NotFoundError
 			if errors.As(err, &none) {
-				fmt.Fprintln(cmd.ErrOrStderr(), none)
+				cmd.PrintErrln(none)
 				return nil
 			}
 			if err != nil {
@@ -109,15 +108,15 @@ func env(o *cluster.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			printEnv(cmd, c)
-			return nil
+			return printEnv(cmd, c)
 		},
 	}
 }
 
-func printEnv(cmd *cobra.Command, c *cluster.Cluster) {
-	fmt.Fprintf(cmd.OutOrStdout(), "export KUBECONFIG=%s\nexport OVN_NB_DB=%s\nexport OVN_SB_DB=%s\nexport KUBECTL=%s\n",
+func printEnv(cmd *cobra.Command, c *cluster.Cluster) error {
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "export KUBECONFIG=%s\nexport OVN_NB_DB=%s\nexport OVN_SB_DB=%s\nexport KUBECTL=%s\n",
 		c.Kubeconfig(), c.NBSocket(), c.SBSocket(), c.Kubectl())
+	return err
 }
 
 func kubectl(o *cluster.Options) *cobra.Command {

@@ -5,6 +5,14 @@
 // Logical_Router.ports are only ever mutated, never read (reading them costs the square of the ports).
 package nb
 
+import (
+	"cmp"
+	"net/netip"
+)
+
+// CompareFamilies orders addresses as rows list them: IPv4 before IPv6.
+func CompareFamilies(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) }
+
 // Marks that Berth puts into external_ids.
 const (
 	// Vendor is the key of the ownership mark.
