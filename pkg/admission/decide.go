@@ -21,6 +21,7 @@ const (
 	outcomePreview    = "preview"
 	outcomeSkipped    = "skipped"
 	outcomeGated      = "gated"
+	outcomeWaiting    = "waiting"
 	outcomeRefused    = "refused"
 	outcomeOverloaded = "overloaded"
 	outcomeBadRequest = "bad-request"
@@ -29,7 +30,7 @@ const (
 )
 
 func outcomes() []string {
-	return []string{outcomeAllocated, outcomeKept, outcomePreview, outcomeSkipped, outcomeGated, outcomeRefused,
+	return []string{outcomeAllocated, outcomeKept, outcomePreview, outcomeSkipped, outcomeGated, outcomeWaiting, outcomeRefused,
 		outcomeOverloaded, outcomeBadRequest, outcomeError, outcomePanic}
 }
 
@@ -120,7 +121,7 @@ func (h *Handler) decide(ctx context.Context, req *request) (*decision, error) {
 	if slices.ContainsFunc(pod.SchedulingGates, func(g string) bool { return g != network.AddressGate }) && !c.ours {
 		return c.gated(), nil
 	}
-	return c.allocate(ctx, plan)
+	return c.allocate(ctx, plan, view.Namespace)
 }
 
 // candidate is a pod that is to get addresses.
@@ -208,6 +209,24 @@ func (c *candidate) copied() bool {
 // gated lets a pod through whose address is not due yet: the worker gives one when the last foreign gate goes.
 func (c *candidate) gated() *decision {
 	d := allowed(outcomeGated, c.warnings...)
+	d.patch = patchAnnotations(c.have, c.unanswered())
+	return d
+}
+
+// waiting lets a pod through behind our gate: the worker lifts it when there is an address for the pod.
+func (c *candidate) waiting(plan network.Planned, r ipam.Refusal) *decision {
+	d := allowed(outcomeWaiting, append(c.warnings, "the pod waits for its address: "+r.Error())...)
+	d.reason = r.Reason()
+	want := c.unanswered()
+	if plan.Requested != "" {
+		want[network.RequestedKey] = plan.Requested
+	}
+	d.patch = slices.Concat(patchAnnotations(c.have, want), patchFinalizers(c.pod.Finalizers), patchGates(c.pod.SchedulingGates))
+	return d
+}
+
+// unanswered are the pod's annotations without what nobody but us may say.
+func (c *candidate) unanswered() map[string]string {
 	want := map[string]string{}
 	copied := c.copied()
 	for k, v := range c.have {
@@ -216,12 +235,11 @@ func (c *candidate) gated() *decision {
 		}
 		want[k] = v
 	}
-	d.patch = patchAnnotations(c.have, want)
-	return d
+	return want
 }
 
 // allocate takes the leases and writes the patch.
-func (c *candidate) allocate(ctx context.Context, plan network.Planned) (*decision, error) {
+func (c *candidate) allocate(ctx context.Context, plan network.Planned, ns network.Namespace) (*decision, error) {
 	h := c.handler
 	claim := c.claim
 	if !c.ours {
@@ -236,6 +254,9 @@ func (c *candidate) allocate(ctx context.Context, plan network.Planned) (*decisi
 	}
 	a, err := take(ctx, plan.Request(claim, c.ours))
 	if r, ok := ipam.AsRefusal(err); ok {
+		if r.Unavailable() && !c.ours && network.Waits(c.pod, ns, plan) {
+			return c.waiting(plan, r), nil
+		}
 		return unavailable(c.pod, r, c.warnings), nil
 	}
 	if err != nil {

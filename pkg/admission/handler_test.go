@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -413,21 +414,21 @@ func (nilTopology) For(context.Context, network.Pod) (catalog.View, error) {
 }
 
 func TestConcurrencyLimit(t *testing.T) {
-	e := newEnv(t, func(o *Options) { o.Concurrency = 1 })
-	e.ledger.block = make(chan struct{})
-	first := make(chan int)
-	go func() { first <- e.post(reviewOf(`{"metadata":{}}`, "")).Code }()
-	for len(e.slots) == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	resp, _ := e.ask(t, `{"metadata":{}}`, "")
-	if resp.Allowed || resp.Result.Code != http.StatusTooManyRequests || resp.Result.Details.RetryAfterSeconds != 1 {
-		t.Errorf("%+v", resp.Result)
-	}
-	close(e.ledger.block)
-	if code := <-first; code != http.StatusOK {
-		t.Error(code)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnv(t, func(o *Options) { o.Concurrency = 1 })
+		e.ledger.block = make(chan struct{})
+		first := make(chan int)
+		go func() { first <- e.post(reviewOf(`{"metadata":{}}`, "")).Code }()
+		synctest.Wait() // the first has the only slot
+		resp, _ := e.ask(t, `{"metadata":{}}`, "")
+		if resp.Allowed || resp.Result.Code != http.StatusTooManyRequests || resp.Result.Details.RetryAfterSeconds != 1 {
+			t.Errorf("%+v", resp.Result)
+		}
+		close(e.ledger.block)
+		if code := <-first; code != http.StatusOK {
+			t.Error(code)
+		}
+	})
 }
 
 func TestDeadline(t *testing.T) {

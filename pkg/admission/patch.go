@@ -57,6 +57,18 @@ func patchFinalizers(have []string) []operation {
 	return []operation{{"add", "/metadata/finalizers/-", network.Finalizer}}
 }
 
+// patchGates adds our scheduling gate behind those of others.
+func patchGates(have []string) []operation {
+	gate := map[string]string{"name": network.AddressGate}
+	switch {
+	case slices.Contains(have, network.AddressGate):
+		return nil
+	case have == nil:
+		return []operation{{"add", "/spec/schedulingGates", []any{gate}}}
+	}
+	return []operation{{"add", "/spec/schedulingGates/-", gate}}
+}
+
 // wanted are the pod's annotations with ours: those of the default network are all ours, and nothing is allocated or
 // routed in a pod that is only being created.
 func wanted(have, ours map[string]string) map[string]string {

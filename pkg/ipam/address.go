@@ -76,7 +76,7 @@ func (s *serving) standing(sub *Subnet, choice []netip.Addr) (mine, theirs bool)
 // address gives the interface its address of one family: the one that it has, the one that it asks for, or any.
 func (s *serving) address(c Source, f Family, asked netip.Addr, mac MAC) (Held, error) {
 	if h, ok := s.kept(c, f, asked); ok {
-		return s.reuse(h, mac)
+		return s.keep(c, h, mac)
 	}
 	want := Lease{Address: asked, MAC: mac, Claim: s.claim, Owner: s.request.Owner, Provider: s.ir.Provider, Requested: asked.IsValid()}
 	if !asked.IsValid() {
@@ -117,6 +117,18 @@ func (s *serving) kept(c Source, f Family, asked netip.Addr) (Held, bool) {
 		}
 	}
 	return Held{}, false
+}
+
+// keep keeps a lease that the interface has, with the MAC that the interface is to have.
+func (s *serving) keep(c Source, h Held, mac MAC) (Held, error) {
+	if mac == (MAC{}) {
+		x := h.Lease
+		if err := s.fillMAC(c.Subnet, &x); err != nil {
+			return Held{}, err
+		}
+		mac = x.MAC
+	}
+	return s.reuse(h, mac)
 }
 
 // reuse keeps a lease. A sticky owner's generation is raised, so that a release decided before is void; what a claim

@@ -105,7 +105,11 @@ func (r ratios) report(b *testing.B, kind, unit string, sets bool, spent time.Du
 func BenchmarkChoice(b *testing.B) {
 	const size = 600
 	base := ratios{}
-	want := ipam.Lease{Claim: newClaim(b), Owner: ipam.PodOwner("default"), Provider: "ovn"}
+	want := ipam.Lease{Owner: ipam.PodOwner("default"), Provider: "ovn"}
+	claims := make([]ipam.Claim, size)
+	for i := range claims {
+		claims[i] = newClaim(b)
+	}
 	for _, f := range fillings() {
 		s := subnet(b, "s", "", f.cidr)
 		blocks := f.blocks(b, s)
@@ -120,6 +124,7 @@ func BenchmarkChoice(b *testing.B) {
 			b.Run(name+"/"+f.name, func(b *testing.B) {
 				cpu := rounds(b, size, c.Reset, func(n int) {
 					for i := range n {
+						want.Claim = claims[i]
 						if !c.Choose(want) {
 							b.Fatal("nothing is free")
 						}

@@ -178,13 +178,13 @@ func TestB07WideningKeepsLeases(t *testing.T) {
 	if _, err := take(t, l, narrow, ask{}); err == nil {
 		t.Error("a full subnet gave an address, or one outside its CIDR")
 	}
-	refused[*ipam.NotInSubnetError](t, second(take(t, l, narrow, ask{addrs: []string{"10.21.0.5"}})))
+	mustRefuse[*ipam.NotInSubnetError](t, second(take(t, l, narrow, ask{addrs: []string{"10.21.0.5"}})))
 	// A replica that starts now sees the same.
 	other := newLedger(t, store, "b")
 	if got := addresses(mustTake(t, other, wide, ask{})); !cmp.Equal(got, []string{"10.21.0.5"}) {
 		t.Errorf("widened again it gave %v, want 10.21.0.5", got)
 	}
-	refused[*ipam.ExhaustedError](t, second(take(t, other, wide, ask{})))
+	mustRefuse[*ipam.ExhaustedError](t, second(take(t, other, wide, ask{})))
 }
 
 func second[T any](_ T, err error) error { return err }
@@ -293,7 +293,7 @@ func TestB18ExcludedAddressIsHadWhenOthersAreOut(t *testing.T) {
 		a := mustTake(t, replica, s, ask{addrs: []string{"10.0.0.6"}})
 		checkAccounts(t, replica, s)
 		free(t, replica, a)
-		refused[*ipam.ExhaustedError](t, second(take(t, replica, s, ask{})))
+		mustRefuse[*ipam.ExhaustedError](t, second(take(t, replica, s, ask{})))
 	}
 }
 
@@ -332,7 +332,7 @@ func TestB19AnyFreeEntryOfAList(t *testing.T) {
 	}
 	l = newLedger(t, store, "a") // restarted: it knows nothing
 	scale(l)
-	refused[*ipam.ListHeldError](t, second(take(t, newLedger(t, store, "b"), s, ask{list: list})))
+	mustRefuse[*ipam.ListHeldError](t, second(take(t, newLedger(t, store, "b"), s, ask{list: list})))
 	checkAccounts(t, l, s)
 }
 

@@ -110,10 +110,10 @@ func TestB15MACsAreUniqueInTheDomain(t *testing.T) {
 	// What is hashed in one subnet can't be had in the other.
 	six := []ipam.Family{ipam.IPv6}
 	hashed := mustTake(t, a, one, ask{families: six}).Interfaces[0].MAC
-	refused[*ipam.MACHeldError](t, second(take(t, b, two, ask{mac: hashed.String()})))
+	mustRefuse[*ipam.MACHeldError](t, second(take(t, b, two, ask{mac: hashed.String()})))
 	// What is derived can't either, unless the pod has its address.
 	derived := mustTake(t, a, one, ask{addrs: []string{"10.1.0.9"}}).Interfaces[0].MAC
-	refused[*ipam.MACReservedError](t, second(take(t, b, two, ask{mac: derived.String()})))
+	mustRefuse[*ipam.MACReservedError](t, second(take(t, b, two, ask{mac: derived.String()})))
 	if got := mustTake(t, b, two, ask{addrs: []string{"10.2.0.9"}, mac: "0A:58:0A:02:00:09"}).Interfaces[0].MAC; got.String() != "0a:58:0a:02:00:09" {
 		t.Errorf("the MAC of its own address was asked for, got %s", got)
 	}
@@ -157,7 +157,7 @@ func TestManyAskedForMACs(t *testing.T) {
 		t.Errorf("%d buckets", len(buckets))
 	}
 	for i := 0; i < n; i += n / 100 {
-		refused[*ipam.MACHeldError](t, second(take(t, other, s, ask{mac: strings.ToUpper(text(i))})))
+		mustRefuse[*ipam.MACHeldError](t, second(take(t, other, s, ask{mac: strings.ToUpper(text(i))})))
 	}
 	if got := other.Figures(s, ipam.IPv4).Leased; got != n {
 		t.Errorf("%d addresses are leased, want %d", got, n)

@@ -96,12 +96,29 @@ func TestB10OneInterfaceIsReleasedAlone(t *testing.T) {
 		}
 	}
 	mustTake(t, l, build(t, ipam.SubnetSpec{Name: "s"}), ask{mac: "02:00:00:00:00:02"})
+	// Nothing is left for n2, and n1's addresses are no substitute.
+	both.Claim, both.Interfaces[1].MAC = newClaim(t), ipam.MAC{}
+	mustRefuse[*ipam.ExhaustedError](t, second(l.Take(t.Context(), both)))
 	both.Interfaces, both.Claim = both.Interfaces[:1], newClaim(t)
 	back, err := l.Take(t.Context(), both)
 	if err != nil || !cmp.Equal(addresses(back), []string{n1[0].String(), n1[1].String()}) {
 		t.Errorf("the VM started with %v (%v), want %v", back, err, n1)
 	}
 	checkAccounts(t, l, s)
+}
+
+func TestAllInterfacesOrNone(t *testing.T) {
+	l, s, small := newLedger(t, memstore.New(), "a"), subnet(t, "s", "", "10.0.0.0/24", "fd00::/120"), subnet(t, "small", "", "10.1.0.0/30")
+	takeAll(t, l, small, ipam.IPv4, "")
+	before := held(l)
+	for name, owner := range map[string]ipam.Owner{"pod": ipam.PodOwner("default"), "sticky": statefulPod("web-0")} {
+		r := ipam.Request{Claim: newClaim(t), Owner: owner, Interfaces: []ipam.InterfaceRequest{
+			nic(s, "n1", "02:00:00:00:00:01"), nic(small, "n2", ""), nic(s, "n3", "", "10.0.0.9")}}
+		mustRefuse[*ipam.ExhaustedError](t, second(l.Take(t.Context(), r)))
+		if d := cmp.Diff(before, held(l)); d != "" {
+			t.Errorf("%s: a refused request changed the ledger:\n%s", name, d)
+		}
+	}
 }
 
 func TestB77StaticChangeFreesTheOldAddress(t *testing.T) {
@@ -117,7 +134,7 @@ func TestB77StaticChangeFreesTheOldAddress(t *testing.T) {
 			if n := len(l.ByOwner(owner)); n != 2 {
 				t.Fatalf("%d leases, want the new one and the old one that is pending", n)
 			}
-			refused[*ipam.HeldError](t, second(take(t, l, s, ask{addrs: []string{"10.0.0.5"}})))
+			mustRefuse[*ipam.HeldError](t, second(take(t, l, s, ask{addrs: []string{"10.0.0.5"}})))
 			if err := l.Free(t.Context(), old); err != nil {
 				t.Fatal(err)
 			}
@@ -203,7 +220,7 @@ func TestB108StaticAddressIsHadWhenItsHolderIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused[*ipam.HeldError](t, second(take(t, webhook, s, static)))
+	mustRefuse[*ipam.HeldError](t, second(take(t, webhook, s, static)))
 	mine := static
 	mine.claim = waiting
 	if got := mustTake(t, webhook, s, mine); !cmp.Equal(addresses(got), static.addrs) || got.Claim != given.Claim {

@@ -152,6 +152,12 @@ func mustTake(tb testing.TB, l *ipam.Ledger, s *ipam.Subnet, a ask) *ipam.Alloca
 	return got
 }
 
+// mustRefuse tells that err is a refusal of type E.
+func mustRefuse[E error](tb testing.TB, err error) {
+	tb.Helper()
+	_ = refused[E](tb, err)
+}
+
 // refused tells that err is a refusal of type E, and gives it.
 func refused[E error](tb testing.TB, err error) E {
 	tb.Helper()
@@ -210,7 +216,7 @@ func takeAll(tb testing.TB, l *ipam.Ledger, s *ipam.Subnet, f ipam.Family, pool 
 	for {
 		a, err := take(tb, l, s, ask{families: []ipam.Family{f}, pool: pool})
 		if err != nil {
-			refused[*ipam.ExhaustedError](tb, err)
+			mustRefuse[*ipam.ExhaustedError](tb, err)
 			return all, got
 		}
 		all, got = append(all, a), append(got, addresses(a)...)

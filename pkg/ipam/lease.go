@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Lease records that an address belongs to an owner. Leases are immutable: a change makes another.
@@ -111,6 +112,25 @@ type InterfaceRequest struct {
 	MAC MAC
 	// NoMAC leaves the interface without one: somebody else makes it.
 	NoMAC bool
+}
+
+// Takes tells whether the interface could be given an address of a subnet.
+func (i InterfaceRequest) Takes(subnet string, a netip.Addr) bool {
+	f := FamilyOf(a)
+	if len(i.Families) > 0 && !slices.Contains(i.Families, f) {
+		return false
+	}
+	chosen := false // some choice leaves the family open
+	for _, choice := range i.Choices {
+		if slices.Contains(choice, a) {
+			return slices.ContainsFunc(i.Candidates, func(c Source) bool { return c.Subnet.name == subnet })
+		}
+		chosen = chosen || slices.ContainsFunc(choice, func(b netip.Addr) bool { return FamilyOf(b) == f })
+	}
+	return !chosen && slices.ContainsFunc(i.Candidates, func(c Source) bool {
+		r := c.Subnet.region(c.Pool)
+		return c.Subnet.name == subnet && r != nil && r.of(f).Contains(a)
+	})
 }
 
 // Source is where addresses are taken from: a pool of a subnet, or for the empty name those that belong to none.

@@ -28,6 +28,9 @@ type Options struct {
 	Timeout time.Duration
 	// Metrics may be nil.
 	Metrics Metrics
+	// Freed hears of every lease that is gone, whoever freed it. It must return at once and not call the ledger. It may be
+	// nil.
+	Freed func(Held)
 }
 
 // Metrics receives what a ledger counts.
@@ -107,6 +110,11 @@ func (l *Ledger) entryOf(template Block) *entry {
 		l.known[e.name] = e
 		l.enter(e)
 	}
+	if e.template.Subnet == "" && template.Subnet != "" { // it was named by a ref alone
+		delete(l.bySub[""], e)
+		e.template = template
+		l.enter(e)
+	}
 	if template.SubnetUID != "" {
 		e.template.SubnetUID = template.SubnetUID
 	}
@@ -136,9 +144,20 @@ func (l *Ledger) install(e *entry, b *Block) {
 	if b != nil {
 		is = b.Leases
 	}
+	// A write changes few leases of a block: what is the same at both ends is passed over.
+	for len(was) > 0 && len(is) > 0 && was[0] == is[0] {
+		was, is = was[1:], is[1:]
+	}
+	for len(was) > 0 && len(is) > 0 && was[len(was)-1] == is[len(is)-1] {
+		was, is = was[:len(was)-1], is[:len(is)-1]
+	}
 	for _, x := range was {
-		if y := findIn(b, x); y != x {
+		y := findIn(b, x)
+		if y != x {
 			l.unindex(e, x)
+		}
+		if y == nil && l.Freed != nil {
+			l.Freed(Held{Block: e.name, Subnet: e.template.Subnet, Lease: *x})
 		}
 	}
 	for _, x := range is {

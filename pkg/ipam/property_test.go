@@ -422,7 +422,18 @@ func (m *machine) block(s spot) string {
 	return ""
 }
 
+// TestModel holds the ledger to the model, step by step.
 func TestModel(t *testing.T) {
+	rounds := 1
+	if long() {
+		rounds = 200
+	}
+	for range rounds {
+		checkModel(t)
+	}
+}
+
+func checkModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newMachine(t)
 		t.Repeat(map[string]func(*rapid.T){

@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -33,7 +34,7 @@ func heldOf(list []leaseAt) []Held {
 
 func sortHeld(hs []Held) {
 	slices.SortFunc(hs, func(a, b Held) int {
-		return cmp.Or(cmp.Compare(a.Subnet, b.Subnet), a.Address.Compare(b.Address), cmp.Compare(a.MAC.String(), b.MAC.String()))
+		return cmp.Or(cmp.Compare(a.Subnet, b.Subnet), a.Address.Compare(b.Address), bytes.Compare(a.MAC[:], b.MAC[:]))
 	})
 }
 

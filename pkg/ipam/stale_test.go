@@ -78,7 +78,7 @@ func TestFreedBehindAStaleWatch(t *testing.T) {
 				if _, err := take(t, a, s, ask{}); err == nil {
 					t.Error("a gave an address of a full subnet")
 				}
-				refused[*ipam.HeldError](t, second(take(t, a, s, static)))
+				mustRefuse[*ipam.HeldError](t, second(take(t, a, s, static)))
 			})
 		})
 	}
@@ -107,7 +107,7 @@ func TestFreedInAnotherCandidateBehindAStaleWatch(t *testing.T) {
 			}
 		}
 		before := store.Calls()[memstore.List]
-		refused[*ipam.ExhaustedError](t, second(b.Take(t.Context(), r)))
+		mustRefuse[*ipam.ExhaustedError](t, second(b.Take(t.Context(), r)))
 		if n := store.Calls()[memstore.List] - before; n < 1 {
 			t.Error("refused without a live read")
 		}

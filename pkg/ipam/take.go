@@ -118,8 +118,8 @@ func (t *taking) run() (*Allocation, error) {
 	err := firstOf(errs)
 	if err == nil {
 		err = t.confirm(took)
-	} else if _, refused := AsRefusal(err); refused && t.rival(took) {
-		err = errRival // what stood in the way may be the owner's own
+	} else if t.mistaken(err, took) {
+		err = errRival
 	}
 	if err != nil {
 		t.undo(took)
@@ -205,20 +205,39 @@ func (t *taking) confirm(took []taken) error {
 	return nil
 }
 
-// rival tells that a sticky owner has leases which it was not known to have when the attempt began.
+// mistaken tells that what a sticky owner was refused for may be its own.
+func (t *taking) mistaken(err error, took []taken) bool {
+	if _, refused := AsRefusal(err); !refused || !t.request.Owner.Sticky() || t.preview() {
+		return false
+	}
+	var held *HeldError
+	var mac *MACHeldError
+	if errors.As(err, &held) && held.Holder.Owner == t.request.Owner || errors.As(err, &mac) && mac.Holder.Owner == t.request.Owner {
+		if t.ledger.Refresh(t.ctx, subnets(t.request.Interfaces...)...) != nil {
+			return false
+		}
+	}
+	return t.rival(took)
+}
+
+// rival tells that a sticky owner has other leases than it was known to have when the attempt began.
 func (t *taking) rival(took []taken) bool {
 	type under struct {
 		addrOrMAC
 		Claim
 	}
-	known := map[under]bool{}
+	known, ours := map[under]bool{}, map[under]bool{}
 	for _, h := range t.owned {
 		known[under{keyOf(&h.Lease), h.Claim}] = true
 	}
 	for _, h := range took {
-		known[under{keyOf(&h.Lease), h.Claim}] = true
+		ours[under{keyOf(&h.Lease), h.Claim}] = true
 	}
-	return slices.ContainsFunc(t.ledger.ByOwner(t.request.Owner), func(h Held) bool { return !known[under{keyOf(&h.Lease), h.Claim}] })
+	now := slices.DeleteFunc(t.ledger.ByOwner(t.request.Owner), func(h Held) bool { return ours[under{keyOf(&h.Lease), h.Claim}] })
+	if len(now) > 0 && len(t.owned) > 0 && now[0].Claim != t.owned[0].Claim {
+		return true
+	}
+	return slices.ContainsFunc(now, func(h Held) bool { return !known[under{keyOf(&h.Lease), h.Claim}] })
 }
 
 // serving gives one interface its leases.
@@ -336,7 +355,9 @@ func (s *serving) serveFrom(c Source, choice []netip.Addr) (Assignment, error) {
 		if err != nil {
 			return as, err
 		}
-		mac = h.MAC
+		if mac == (MAC{}) {
+			mac = h.MAC
+		}
 		as.Leases = append(as.Leases, h)
 	}
 	if len(families) == 0 && mac == (MAC{}) && !s.ir.NoMAC {

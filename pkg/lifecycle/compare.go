@@ -47,7 +47,7 @@ type Pod struct {
 	Namespace, Name, UID string
 	// Claim on the pod, empty for none.
 	Claim ipam.Claim
-	// Addresses on the pod.
+	// Addresses on the pod. None beside a claim: it is about to be given them, and all leases of the claim are its.
 	Addresses []netip.Addr
 	// Over tells that the pod has ended: it needs nothing any more.
 	Over bool
@@ -55,6 +55,11 @@ type Pod struct {
 	Deleting bool
 	// Finalized tells that it carries the finalizer.
 	Finalized bool
+}
+
+// Carries tells whether the pod has the lease on it, so that it is, or will be, bound.
+func (p Pod) Carries(l ipam.Held) bool {
+	return !p.Over && p.Claim == l.Claim && (!l.Address.IsValid() || len(p.Addresses) == 0 || slices.Contains(p.Addresses, l.Address))
 }
 
 // Record is what Compare needs to know of one of our IP records.
@@ -101,7 +106,7 @@ type carried struct {
 // Compare tells what doesn't fit, in a fixed order. What other programs own is not looked at: ports and records without
 // a claim. Two ports with one address are told whoever owns them.
 func Compare(s State) []Finding {
-	c := &comparison{State: s, byUID: map[string]Pod{}, carriers: map[carried][]Pod{}, claims: map[ipam.Claim]bool{},
+	c := &comparison{State: s, byUID: map[string]Pod{}, carriers: map[carried][]Pod{}, claims: map[ipam.Claim][]Pod{},
 		leases: map[carried]bool{}, holders: map[string]bool{}}
 	c.index()
 	c.compareLeases()
@@ -118,7 +123,7 @@ type comparison struct {
 	State
 	byUID    map[string]Pod
 	carriers map[carried][]Pod
-	claims   map[ipam.Claim]bool
+	claims   map[ipam.Claim][]Pod
 	leases   map[carried]bool
 	holders  map[string]bool
 	findings []Finding
@@ -130,7 +135,7 @@ func (c *comparison) index() {
 		if p.Claim == "" || p.Over {
 			continue
 		}
-		c.claims[p.Claim] = true
+		c.claims[p.Claim] = append(c.claims[p.Claim], p)
 		for _, a := range p.Addresses {
 			k := carried{p.Claim, a}
 			c.carriers[k] = append(c.carriers[k], p)
@@ -169,12 +174,9 @@ func (c *comparison) compareLeases() {
 	}
 }
 
-// isCarried tells that a living pod has the lease on it, so that it is, or will be, bound.
+// isCarried tells that a living pod has the lease on it.
 func (c *comparison) isCarried(l ipam.Held) bool {
-	if !l.Address.IsValid() {
-		return c.claims[l.Claim]
-	}
-	return len(c.carriers[carried{l.Claim, l.Address}]) > 0
+	return slices.ContainsFunc(c.claims[l.Claim], func(p Pod) bool { return p.Carries(l) })
 }
 
 func (c *comparison) keeps(o ipam.Owner) Answer {

@@ -248,7 +248,7 @@ func (pl *planner) pool(n *net, i *Interface, text string) string {
 		return ""
 	}
 	start := pl.pod.OrdinalStart
-	if strings.TrimSpace(pl.pod.Annotations[OrdinalRuleKey]) == OrdinalRuleKubeOVN {
+	if pl.pod.Annotations[OrdinalRuleKey] == OrdinalRuleKubeOVN {
 		start = 0
 	}
 	entry := ordinal - start

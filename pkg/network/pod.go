@@ -146,7 +146,7 @@ func Asks(p Pod) []string {
 // NeedsOrdinalStart tells whether the plan of the pod depends on the first ordinal of its StatefulSet: a list of
 // addresses is counted from there.
 func NeedsOrdinalStart(p Pod) bool {
-	if strings.TrimSpace(p.Annotations[OrdinalRuleKey]) == OrdinalRuleKubeOVN || OwnerOf(p, Config{}).Kind != kindStatefulSet {
+	if p.Annotations[OrdinalRuleKey] == OrdinalRuleKubeOVN || OwnerOf(p, Config{}).Kind != kindStatefulSet {
 		return false
 	}
 	for k, v := range p.Annotations {

@@ -33,12 +33,17 @@ func (pl *planner) validate(nets []*net) {
 			pl.warn("%s is for the network %q, which the pod has not: ignored", key, provider)
 		}
 	}
-	switch rule, ok := pl.pod.Annotations[OrdinalRuleKey]; {
-	case ok && strings.TrimSpace(rule) != OrdinalRuleKubeOVN:
-		pl.errs = append(pl.errs, field.NotSupported(annotationPath(OrdinalRuleKey), rule, []string{OrdinalRuleKubeOVN}))
-	}
+	pl.oneOf(OrdinalRuleKey, OrdinalRuleKubeOVN)
+	pl.oneOf(WhenUnavailableKey, Wait, Refuse)
 	pl.validateDefault()
 	pl.unread(nets)
+}
+
+// oneOf checks an annotation that has certain values only.
+func (pl *planner) oneOf(key string, values ...string) {
+	if v, ok := pl.pod.Annotations[key]; ok && !slices.Contains(values, v) {
+		pl.errs = append(pl.errs, field.NotSupported(annotationPath(key), v, values))
+	}
 }
 
 // unread warns of requests for addresses by networks and interfaces that the pod has not.

@@ -104,7 +104,7 @@ func (w *Worker) freeSurplus(ctx context.Context, s *subject) error {
 	if !s.owner.Sticky() {
 		return nil
 	}
-	var refs []ipam.Ref
+	var surplus []ipam.Held
 	for _, l := range s.leases {
 		if l.Owner != s.owner || l.PodUID == "" || l.PodUID == s.uid() || s.carries(l) {
 			continue
@@ -114,16 +114,12 @@ func (w *Worker) freeSurplus(ctx context.Context, s *subject) error {
 			return err
 		}
 		if gone {
-			refs = append(refs, l.Ref())
+			surplus = append(surplus, l)
 		}
 	}
-	if len(refs) == 0 {
-		return nil
-	}
-	if err := ignoreStale(w.Ledger.Free(ctx, refs...)); err != nil {
+	if err := w.free(ctx, surplus); err != nil {
 		return fmt.Errorf("free what pod %s left: %w", s.key(), err)
 	}
-	w.freed(len(refs))
 	return nil
 }
 
@@ -135,7 +131,7 @@ func (w *Worker) bindable(ctx context.Context, s *subject) ([]ipam.Ref, error) {
 			continue
 		}
 		if l.Owner != s.owner {
-			return nil, w.copied(s, fmt.Sprintf("%s is leased to %s, and this pod's leases would belong to %s", l.Ref(), l.Owner, s.owner))
+			return nil, w.copied(ctx, s, fmt.Sprintf("%s is leased to %s, and this pod's leases would belong to %s", l.Ref(), l.Owner, s.owner))
 		}
 		if l.PodUID != "" {
 			gone, err := w.podGone(ctx, l.Owner.Namespace, l.PodName, l.PodUID)
@@ -143,7 +139,7 @@ func (w *Worker) bindable(ctx context.Context, s *subject) ([]ipam.Ref, error) {
 				return nil, err
 			}
 			if !gone {
-				return nil, w.copied(s, fmt.Sprintf("%s is bound to pod %s/%s, which lives", l.Ref(), l.Owner.Namespace, l.PodName))
+				return nil, w.copied(ctx, s, fmt.Sprintf("%s is bound to pod %s/%s, which lives", l.Ref(), l.Owner.Namespace, l.PodName))
 			}
 		}
 		refs = append(refs, l.Ref())
@@ -151,8 +147,15 @@ func (w *Worker) bindable(ctx context.Context, s *subject) ([]ipam.Ref, error) {
 	return refs, nil
 }
 
-// copied tells of a pod that carries what is another's.
-func (w *Worker) copied(s *subject, why string) error {
+// copied is for a pod that carries what is another's. Before it runs it gets leases of its own: what it asked for itself
+// it must wait for, as everybody.
+func (w *Worker) copied(ctx context.Context, s *subject, why string) error {
+	if !s.running() {
+		if err := w.renew(ctx, s); err != nil {
+			return err
+		}
+		return &busyError{why + ": it gets leases of its own"}
+	}
 	w.warn(s.Pod, reasonCopy, actionWire, "not wired: "+why+"; recreate the pod without the annotations of "+network.ClaimKey)
 	return &busyError{why}
 }
@@ -164,19 +167,19 @@ func (w *Worker) checkOlder(ctx context.Context, s *subject) error {
 		return err
 	}
 	if held {
-		return w.copied(s, "an older pod carries the same claim")
+		return w.copied(ctx, s, "an older pod carries the same claim")
 	}
 	return nil
 }
 
-// elderCarries tells whether an older living pod carries the claim.
+// elderCarries tells whether an older living pod carries the claim, one that the leases could belong to.
 func (w *Worker) elderCarries(ctx context.Context, s *subject) (bool, error) {
 	var pods corev1.PodList
 	if err := w.Client.List(ctx, &pods, client.MatchingFields{indexClaim: string(s.claim)}); err != nil {
 		return false, fmt.Errorf("list the pods of claim %s: %w", s.claim, err)
 	}
 	return slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool {
-		return p.UID != s.UID && older(&p, s.Pod) && !lifecycle.Ended(&p)
+		return p.UID != s.UID && older(&p, s.Pod) && !lifecycle.Ended(&p) && w.ownerOf(&p) == s.owner
 	}), nil
 }
 

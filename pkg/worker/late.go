@@ -102,6 +102,9 @@ func (w *Worker) lay(ctx context.Context, s *subject, plan network.Planned) (*su
 	if err != nil {
 		return nil, err
 	}
+	if kept := w.Ledger.ByOwner(s.owner); len(kept) > 0 { // a sticky owner's comes back with its leases
+		claim = kept[0].Claim
+	}
 	p := newPatch(s.Pod)
 	p.testVersion()
 	want := map[string]string{network.ClaimKey: string(claim)}
@@ -129,8 +132,9 @@ func answerKeys(s *subject) []string {
 
 // give takes the leases and writes the addresses.
 func (w *Worker) give(ctx context.Context, s *subject, plan network.Planned, cat network.Catalog) (reconcile.Result, error) {
-	w.wait(s.Pod) // before the attempt, so that an address freed during it isn't missed
-	a, err := w.Ledger.Take(ctx, plan.Request(s.claim, true))
+	request := plan.Request(s.claim, true)
+	w.wait(s.Pod, request) // before the attempt, so that an address freed during it isn't missed
+	a, err := w.Ledger.Take(ctx, request)
 	if refusal, ok := ipam.AsRefusal(err); ok {
 		if !refusal.Unavailable() {
 			w.unwait(s.key())
@@ -140,7 +144,7 @@ func (w *Worker) give(ctx context.Context, s *subject, plan network.Planned, cat
 		}
 		w.Metrics.late.WithLabelValues(resultUnavailable).Inc()
 		w.warn(s.Pod, reasonWaiting, actionAllocate, refusal.Error())
-		return reconcile.Result{RequeueAfter: retryWaiting}, nil
+		return reconcile.Result{RequeueAfter: retryWaiting}, w.tellWaiting(ctx, s.Pod, refusal.Error())
 	}
 	w.unwait(s.key())
 	if err != nil {
@@ -148,7 +152,7 @@ func (w *Worker) give(ctx context.Context, s *subject, plan network.Planned, cat
 		return reconcile.Result{}, fmt.Errorf("lease addresses for pod %s: %w", s.key(), err)
 	}
 	p := newPatch(s.Pod)
-	p.testAnnotation(network.ClaimKey)
+	p.testVersion() // a former leader may have been quicker
 	p.annotate(network.Annotations(plan, a, cat, w.Network))
 	p.finalize(network.Finalizer)
 	p.ungate(network.AddressGate)
@@ -157,6 +161,9 @@ func (w *Worker) give(ctx context.Context, s *subject, plan network.Planned, cat
 		return reconcile.Result{}, err // leases of a pod that went stay pending, and the sweep finds them
 	}
 	w.Metrics.late.WithLabelValues(resultGiven).Inc()
+	if err := w.tellWaiting(ctx, pod, ""); err != nil {
+		return reconcile.Result{}, err
+	}
 	return w.serve(ctx, w.subjectOf(pod))
 }
 

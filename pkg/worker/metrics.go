@@ -20,6 +20,8 @@ type Metrics struct {
 	sweeps     *prometheus.CounterVec
 	watched    prometheus.Gauge
 	leading    prometheus.Gauge
+	waiting    prometheus.Gauge
+	handedOver prometheus.Counter
 	unrealised *prometheus.GaugeVec
 }
 
@@ -47,6 +49,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		held:       counters("berth_pods_not_wired_total", "Attempts at pods that could not be wired, by reason.", "reason"),
 		sweeps:     counters("berth_sweeps_total", "Sweeps, by result.", "result"),
 		watched:    gauge("berth_pending_leases", "Leases that no pod carries and that are being watched."),
+		waiting:    gauge("berth_pods_waiting", "Pods that wait for an address."),
+		handedOver: prometheus.NewCounter(prometheus.CounterOpts{Name: "berth_leases_handed_over_total", Help: "Leases that went from a pod that is gone to one that waited."}),
 		leading:    gauge("berth_worker_leading", "1 while this worker is the one that writes."),
 		unrealised: gauges("berth_topology_findings", "Subnets and Vpcs that can't be realised as written, by kind.", "kind"),
 	}
@@ -57,7 +61,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.wire, m.reclaim, m.pending, m.findings, m.repairs, m.late, m.held, m.sweeps,
+	for _, c := range []prometheus.Collector{m.wire, m.reclaim, m.pending, m.findings, m.repairs, m.late, m.held, m.sweeps, m.waiting, m.handedOver,
 		m.watched, m.leading, m.unrealised} {
 		errs = append(errs, r.Register(c))
 	}

@@ -86,19 +86,10 @@ func (w *Worker) freeLeases(ctx context.Context, s *subject) error {
 	if err := w.bindLast(ctx, s); err != nil {
 		return err
 	}
-	var refs []ipam.Ref
-	for _, l := range s.boundHere() {
-		if !l.Owner.Sticky() {
-			refs = append(refs, l.Ref())
-		}
-	}
-	if len(refs) == 0 {
-		return nil
-	}
-	if err := ignoreStale(w.Ledger.Free(ctx, refs...)); err != nil {
+	leases := slices.DeleteFunc(s.boundHere(), func(l ipam.Held) bool { return l.Owner.Sticky() })
+	if err := w.free(ctx, leases); err != nil {
 		return fmt.Errorf("free the leases of pod %s: %w", s.key(), err)
 	}
-	w.freed(len(refs))
 	return nil
 }
 
@@ -106,7 +97,7 @@ func (w *Worker) bindLast(ctx context.Context, s *subject) error {
 	owner := s.owner
 	var refs []ipam.Ref
 	for _, l := range s.leases {
-		if l.PodUID == "" && l.Owner == owner && !owner.Sticky() && s.carries(l) {
+		if l.PodUID == "" && l.Owner == owner && !owner.Sticky() && (s.carries(l) || !s.complete()) {
 			refs = append(refs, l.Ref())
 		}
 	}

@@ -154,8 +154,7 @@ func (w *Worker) unreserve(ctx context.Context, cat network.Catalog) error {
 		}
 		wants, err := w.wantsReserved(ctx, h)
 		if err == nil && !wants {
-			err = ignoreStale(w.Ledger.Free(ctx, h.Ref()))
-			w.freed(1)
+			err = w.free(ctx, []ipam.Held{h})
 		}
 		errs = append(errs, err)
 	}

@@ -42,6 +42,7 @@ func (w *Worker) Setup(ctx context.Context, mgr manager.Manager) error {
 	if err := errors.Join(
 		mgr.Add(manager.RunnableFunc(w.lead)),
 		mgr.Add(manager.RunnableFunc(w.sweepLoop)),
+		mgr.Add(manager.RunnableFunc(w.stir)),
 		mgr.Add(always(w.observe)),
 	); err != nil {
 		return err

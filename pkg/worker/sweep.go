@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -253,11 +254,8 @@ func (r *repair) mendLease(ctx context.Context, f lifecycle.Finding) (bool, erro
 			return false, err
 		}
 	}
-	if err := ignoreStale(r.Ledger.Free(ctx, l.Ref())); err != nil {
-		return false, err
-	}
-	r.freed(1)
-	return true, nil
+	err = r.free(ctx, []ipam.Held{l})
+	return err == nil, err
 }
 
 // portsUnder gives the ports that have the lease's address under its claim.
@@ -289,20 +287,7 @@ func (r *repair) carriedLive(ctx context.Context, l ipam.Held) (bool, error) {
 		}
 		r.carriers[l.Owner.Namespace] = pods
 	}
-	for _, p := range pods {
-		if p.Over || p.Claim != l.Claim {
-			continue
-		}
-		if !l.Address.IsValid() {
-			return true, nil
-		}
-		for _, a := range p.Addresses {
-			if a == l.Address {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(pods, func(p lifecycle.Pod) bool { return p.Carries(l) }), nil
 }
 
 func (r *repair) mendPort(ctx context.Context, f lifecycle.Finding) (bool, error) {

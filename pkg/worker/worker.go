@@ -69,21 +69,22 @@ const (
 type Worker struct {
 	Options
 	// leading is closed when writer is set: from then on there is something to write with.
-	leading chan struct{}
-	writer  *ovn.Writer
+	leading  chan struct{}
+	writer   *ovn.Writer
 	topology *catalog.Catalog
 	changes  catalog.Changes
 	// broken gets the error that ends the process.
 	broken chan error
 
 	trigger chan struct{}
+	loose   chan ipam.Held
 	wake    chan event.GenericEvent
 
 	mu      sync.Mutex
 	watch   *lifecycle.Watchlist
 	ripe    map[ipam.Ref]bool
 	noted   map[string]bool
-	waiting map[client.ObjectKey]time.Time
+	waiting map[client.ObjectKey]waiter
 	started map[string]time.Time
 	index   addressIndex
 }
@@ -107,16 +108,18 @@ func New(o Options) (*Worker, error) {
 	}
 	w := &Worker{
 		Options: o, leading: make(chan struct{}), broken: make(chan error, 1),
-		trigger: make(chan struct{}, 1), wake: make(chan event.GenericEvent, 4096),
+		trigger: make(chan struct{}, 1), loose: make(chan ipam.Held, 4096), wake: make(chan event.GenericEvent, 4096),
 		watch: lifecycle.NewWatchlist(o.PendingAge), ripe: map[ipam.Ref]bool{}, noted: map[string]bool{},
-		waiting: map[client.ObjectKey]time.Time{}, started: map[string]time.Time{},
+		waiting: map[client.ObjectKey]waiter{}, started: map[string]time.Time{},
 	}
 	w.topology = catalog.New(catalog.Options{Cache: o.Client, Live: o.Live, Changes: w.changes.Count})
 	return w, nil
 }
 
 // ownerOf tells who may come back to the pod's leases.
-func (w *Worker) ownerOf(pod *corev1.Pod) ipam.Owner { return network.OwnerOf(network.PodOf(pod), w.Network) }
+func (w *Worker) ownerOf(pod *corev1.Pod) ipam.Owner {
+	return network.OwnerOf(network.PodOf(pod), w.Network)
+}
 
 // Sweep asks for a sweep now. It does not wait for it.
 func (w *Worker) Sweep() {
@@ -192,37 +195,6 @@ func (w *Worker) apply(ctx context.Context, ch ovn.Change) error {
 func (w *Worker) warn(pod *corev1.Pod, reason, action, text string) {
 	w.Metrics.held.WithLabelValues(reason).Inc()
 	w.Recorder.Eventf(pod, nil, corev1.EventTypeWarning, reason, action, "%s", text)
-}
-
-// wait puts a pod among those that wait for an address.
-func (w *Worker) wait(pod *corev1.Pod) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.waiting[client.ObjectKeyFromObject(pod)] = pod.CreationTimestamp.Time
-}
-
-// unwait takes it out again.
-func (w *Worker) unwait(key client.ObjectKey) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.waiting, key)
-}
-
-// freed wakes as many waiting pods as addresses were freed, the oldest first.
-func (w *Worker) freed(n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for ; n > 0 && len(w.waiting) > 0; n-- {
-		var oldest client.ObjectKey
-		var since time.Time
-		for k, t := range w.waiting {
-			if oldest.Name == "" || t.Before(since) {
-				oldest, since = k, t
-			}
-		}
-		delete(w.waiting, oldest)
-		w.enqueue(oldest)
-	}
 }
 
 // enqueue has a pod looked at again. A full queue drops it: the sweep and the next event bring it back.

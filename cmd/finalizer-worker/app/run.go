@@ -160,7 +160,13 @@ func (o *Options) worker(mgr manager.Manager, northbound *ovn.Client, registry *
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("name this replica: %w", err)
 	}
-	ledger, err := ipam.New(ipam.Options{Store: store, Replica: "worker-" + replica, Clock: o.Clock, Random: random})
+	var w *worker.Worker // it hears of freed leases from when it is made
+	ledger, err := ipam.New(ipam.Options{Store: store, Replica: "worker-" + replica, Clock: o.Clock, Random: random,
+		Freed: func(h ipam.Held) {
+			if w != nil {
+				w.Freed(h)
+			}
+		}})
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -168,7 +174,7 @@ func (o *Options) worker(mgr manager.Manager, northbound *ovn.Client, registry *
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	w, err := worker.New(worker.Options{
+	w, err = worker.New(worker.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Ledger: ledger, LedgerSynced: store.Synced, Northbound: northbound,
 		Network: o.Network, Recorder: mgr.GetEventRecorder("berth-worker"), Metrics: metrics, Clock: o.Clock, Random: random,
 		Log: o.Log.WithName("worker"), Topology: worker.Topology(o.Topology), SweepPeriod: o.SweepPeriod, PendingAge: o.PendingAge,
