@@ -137,19 +137,23 @@ func (s *serving) reuse(h Held, mac MAC) (Held, error) {
 	if mac == (MAC{}) {
 		mac = h.MAC
 	}
-	fresh := !s.request.Owner.Sticky() || s.request.Existing && h.PodUID == ""
+	fresh := !s.request.Shared && (!s.request.Owner.Sticky() || s.request.Existing && h.PodUID == "")
 	if s.preview() || fresh && mac == h.MAC {
 		h.MAC = mac
 		return h, nil
 	}
+	var was *Lease // before the first attempt that may have been stored
 	return s.commit(Block{Name: h.Block, Subnet: h.Subnet, First: firstOfBlock(h.Address)}, func(b *Block) (step, error) {
 		x := b.find(h.Address, h.MAC)
 		if x == nil || x.Claim != h.Claim || x.Owner != h.Owner {
 			return step{}, &StaleError{Ref: h.Ref(), Now: x}
 		}
+		if x.MAC != mac {
+			was = x
+		}
 		y := *x
 		y.MAC = mac
-		return step{lease: b.put(y), fresh: x.MAC != mac, was: x, again: true}, nil
+		return step{lease: b.put(y), fresh: was != nil, was: was, again: true}, nil
 	})
 }
 
@@ -172,6 +176,8 @@ func (s *serving) claimLease(template Block, want Lease, held func(*Lease) error
 	return s.commit(template, func(b *Block) (step, error) {
 		if x := b.find(want.Address, want.MAC); x != nil {
 			switch {
+			case x.Claim == want.Claim && x.Provider == want.Provider && s.request.Shared:
+				return step{lease: b.put(*x), again: true}, nil
 			case x.Claim == want.Claim && x.Provider == want.Provider:
 				return step{lease: x}, nil
 			case want.Under == (Owner{}) || x.Owner != want.Under:

@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"encoding/json"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -9,6 +10,10 @@ import (
 
 // FormatVersion is the version of blocks that this program writes.
 const FormatVersion = 1
+
+// Unreadable is the version that a Store gives a block which it can't read: like one of a newer version it is neither
+// written nor deleted, and has nothing to give.
+const Unreadable = math.MaxInt32
 
 // Block holds the leases of 64 consecutive addresses of one subnet, or one bucket of MACs of an L2 domain. A block
 // that is in the ledger's cache is never changed: writers work on a clone.
@@ -29,6 +34,11 @@ type Block struct {
 	ResourceVersion, UID string
 	// Unknown holds fields of a newer version.
 	Unknown map[string]json.RawMessage
+	// stride is how far one change moves Revision; zero means 1. It is random, so that nobody takes another's write for its
+	// own that was lost.
+	stride int64
+	// Kept is the store's own, and goes back to it with the next write.
+	Kept any
 }
 
 // MACs tells that the block is a bucket of MACs.
@@ -58,7 +68,7 @@ func (b *Block) find(a netip.Addr, m MAC) *Lease {
 
 // put stores l, which gets the block's next revision as its generation, and returns it.
 func (b *Block) put(l Lease) *Lease {
-	b.Revision++
+	b.Revision += max(b.stride, 1)
 	l.Generation = b.Revision
 	i, ok := b.search(l.Address, l.MAC)
 	if ok {
@@ -78,7 +88,7 @@ func (b *Block) drop(l *Lease, f Freed) {
 	if !ok {
 		return
 	}
-	b.Revision++
+	b.Revision += max(b.stride, 1)
 	b.Leases = slices.Delete(b.Leases, i, i+1)
 	if f.At == 0 || b.MACs() {
 		return

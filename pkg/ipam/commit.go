@@ -2,8 +2,10 @@ package ipam
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 )
 
@@ -88,6 +90,10 @@ func (l *Ledger) write(e *entry, ops []*op) {
 		base, template := e.block, e.template
 		l.mu.Unlock()
 		draft := draftOf(base, template)
+		if err := l.stride(draft); err != nil {
+			l.answer(ops, err)
+			return
+		}
 		todo, doubted := l.applyAll(draft, ops, live)
 		if len(doubted) > 0 { // a cache may say yes; only a live read says no
 			if err := l.reload(ctx, e); err != nil {
@@ -141,6 +147,16 @@ func (l *Ledger) write(e *entry, ops []*op) {
 			live = true
 		}
 	}
+}
+
+// stride draws how far changes move the draft's revision.
+func (l *Ledger) stride(draft *Block) error {
+	var b [2]byte
+	if _, err := io.ReadFull(l.Random, b[:]); err != nil {
+		return fmt.Errorf("drawing a revision: %w", err)
+	}
+	draft.stride = 1 + int64(binary.BigEndian.Uint16(b[:]))
+	return nil
 }
 
 func draftOf(base *Block, template Block) *Block {

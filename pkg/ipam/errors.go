@@ -225,6 +225,9 @@ type FormatError struct {
 }
 
 func (e *FormatError) Error() string {
+	if e.Version == Unreadable {
+		return fmt.Sprintf("block %s can't be read: restore it from a backup, or delete it to have it rebuilt", e.Block)
+	}
 	return fmt.Sprintf("block %s has format version %d, newer than this program writes: upgrade it", e.Block, e.Version)
 }
 

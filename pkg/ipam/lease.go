@@ -89,6 +89,9 @@ type Request struct {
 	// Existing tells that Claim may hold leases (reinvocation, late allocation): those are kept, and only what is new
 	// is added.
 	Existing bool
+	// Shared tells that somebody else may be taking under Claim at the same time and undo what it took: what is found is
+	// taken anew.
+	Shared bool
 	// Owner of the leases.
 	Owner Owner
 	// Interfaces of the pod.

@@ -191,9 +191,11 @@ func subnets(interfaces ...InterfaceRequest) []string {
 	return slices.Compact(names)
 }
 
-// confirm looks, after a lease that is new to a sticky owner, whether it has others that were not known.
+// confirm looks, after a lease that is new to a sticky owner, whether it has others that were not known. One that no pod
+// was ever bound to is as good as new: whoever took it may not have come to this.
 func (t *taking) confirm(took []taken) error {
-	if !t.request.Owner.Sticky() || len(took) == 0 || t.preview() {
+	if !t.request.Owner.Sticky() || t.preview() ||
+		len(took) == 0 && !slices.ContainsFunc(t.have, func(h Held) bool { return h.PodUID == "" }) {
 		return nil
 	}
 	if err := t.ledger.Refresh(t.ctx, subnets(t.request.Interfaces...)...); err != nil {

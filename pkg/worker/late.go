@@ -133,6 +133,7 @@ func answerKeys(s *subject) []string {
 // give takes the leases and writes the addresses.
 func (w *Worker) give(ctx context.Context, s *subject, plan network.Planned, cat network.Catalog) (reconcile.Result, error) {
 	request := plan.Request(s.claim, true)
+	request.Shared = true // with a former leader
 	w.wait(s.Pod, request) // before the attempt, so that an address freed during it isn't missed
 	a, err := w.Ledger.Take(ctx, request)
 	if refusal, ok := ipam.AsRefusal(err); ok {

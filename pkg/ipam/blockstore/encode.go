@@ -1,6 +1,8 @@
 package blockstore
 
 import (
+	"cmp"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -33,12 +35,16 @@ func (e *MalformedError) Unwrap() error { return e.Err }
 // encode writes b as an object.
 func encode(b *ipam.Block) *v1alpha1.AddressBlock {
 	o := &v1alpha1.AddressBlock{
-		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: "AddressBlock"},
-		ObjectMeta: metav1.ObjectMeta{Name: b.Name, ResourceVersion: b.ResourceVersion, UID: types.UID(b.UID), Labels: map[string]string{
-			v1alpha1.LabelSubnet: b.Subnet, v1alpha1.LabelKind: v1alpha1.KindAddresses}},
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: "AddressBlock"},
+		ObjectMeta: metav1.ObjectMeta{Name: b.Name, ResourceVersion: b.ResourceVersion, UID: types.UID(b.UID), Labels: map[string]string{}},
 		Spec: v1alpha1.AddressBlockSpec{Version: b.Version, Subnet: b.Subnet, SubnetUID: b.SubnetUID, Revision: b.Revision,
 			Unknown: b.Unknown, Leases: make([]v1alpha1.Lease, 0, len(b.Leases)), Freed: make([]v1alpha1.Freed, 0, len(b.Freed))},
 	}
+	if k, ok := b.Kept.(kept); ok {
+		maps.Copy(o.Labels, k.labels)
+		o.Annotations, o.Finalizers, o.OwnerReferences = k.annotations, k.finalizers, k.owners
+	}
+	o.Labels[v1alpha1.LabelSubnet], o.Labels[v1alpha1.LabelKind] = b.Subnet, v1alpha1.KindAddresses
 	if b.MACs() {
 		o.Labels[v1alpha1.LabelKind] = v1alpha1.KindMACs
 	} else {
@@ -55,6 +61,43 @@ func encode(b *ipam.Block) *v1alpha1.AddressBlock {
 		o.Spec.Freed = append(o.Spec.Freed, w)
 	}
 	return o
+}
+
+// kept is what others have put on a block's object. It is never changed.
+type kept struct {
+	labels, annotations map[string]string
+	finalizers          []string
+	owners              []metav1.OwnerReference
+}
+
+// keptOf gives what others have put on o, or nil.
+func keptOf(o *v1alpha1.AddressBlock) any {
+	labels := maps.Clone(o.Labels)
+	delete(labels, v1alpha1.LabelSubnet)
+	delete(labels, v1alpha1.LabelKind)
+	if len(labels)+len(o.Annotations)+len(o.Finalizers)+len(o.OwnerReferences) == 0 {
+		return nil
+	}
+	return kept{labels, o.Annotations, o.Finalizers, o.OwnerReferences}
+}
+
+// read reads an object. The block of one that can't be read says so by its version; the error says why.
+func read(o *v1alpha1.AddressBlock) (*ipam.Block, error) {
+	b, err := decode(o)
+	if err == nil {
+		return b, nil
+	}
+	sealed := &ipam.Block{Name: o.Name, Subnet: cmp.Or(o.Spec.Subnet, o.Labels[v1alpha1.LabelSubnet]), SubnetUID: o.Spec.SubnetUID,
+		Version: ipam.Unreadable, ResourceVersion: o.ResourceVersion, UID: string(o.UID)}
+	// The name tells which addresses it is about, whatever is wrong inside.
+	if i := strings.LastIndexByte(o.Name, '-'); i >= 0 {
+		if raw, err := hex.DecodeString(o.Name[i+1:]); err == nil {
+			if first, ok := netip.AddrFromSlice(raw); ok && first == blockFirst(first) {
+				sealed.First, sealed.Subnet = first, o.Name[:i]
+			}
+		}
+	}
+	return sealed, err
 }
 
 func encodeLease(l *ipam.Lease) v1alpha1.Lease {
@@ -76,7 +119,7 @@ func encodeLease(l *ipam.Lease) v1alpha1.Lease {
 func decode(o *v1alpha1.AddressBlock) (*ipam.Block, error) {
 	s := &o.Spec
 	b := &ipam.Block{Name: o.Name, Subnet: s.Subnet, SubnetUID: s.SubnetUID, Version: s.Version, Revision: s.Revision,
-		ResourceVersion: o.ResourceVersion, UID: string(o.UID), Unknown: maps.Clone(s.Unknown)}
+		ResourceVersion: o.ResourceVersion, UID: string(o.UID), Unknown: maps.Clone(s.Unknown), Kept: keptOf(o)}
 	bad := func(field string, err error) (*ipam.Block, error) {
 		return nil, &MalformedError{Block: o.Name, Field: field, Err: err}
 	}

@@ -58,7 +58,8 @@ func (s *Store) Get(ctx context.Context, name string) (*ipam.Block, error) {
 	if err := s.client.Get().Resource(resource).Name(name).Do(ctx).Into(&o); err != nil {
 		return nil, wrap("reading", name, err, apierrors.IsNotFound(err), ipam.ErrNotFound)
 	}
-	return decode(&o)
+	b, _ := read(&o)
+	return b, nil
 }
 
 // List reads the blocks of the named subnets, or all.
@@ -74,10 +75,7 @@ func (s *Store) List(ctx context.Context, subnets ...string) ([]*ipam.Block, err
 	}
 	bs := make([]*ipam.Block, len(l.Items))
 	for i := range l.Items {
-		var err error
-		if bs[i], err = decode(&l.Items[i]); err != nil {
-			return nil, err
-		}
+		bs[i], _ = read(&l.Items[i])
 	}
 	return bs, nil
 }
@@ -87,6 +85,9 @@ func (s *Store) Write(ctx context.Context, b *ipam.Block) (*ipam.Block, error) {
 	req := s.client.Post().Resource(resource)
 	if b.ResourceVersion != "" {
 		req = s.client.Put().Resource(resource).Name(b.Name)
+	}
+	if b.Subnet == "" || b.Name == "" {
+		return nil, fmt.Errorf("writing address block %q of subnet %q: it has no name or no subnet: %w", b.Name, b.Subnet, ipam.ErrRefused)
 	}
 	in := encode(b)
 	if b.ResourceVersion == "" {

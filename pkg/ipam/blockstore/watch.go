@@ -18,7 +18,7 @@ import (
 func (s *Store) Synced() bool { return s.synced.Load() }
 
 // Watch tells o all blocks, then every change, until ctx ends; then it returns nil. A block that can't be read is
-// logged and not told; the ledger finds its name taken and meets the error when it reads it.
+// logged, and told as one that is.
 func (s *Store) Watch(ctx context.Context, o ipam.Observer) error {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -50,9 +50,7 @@ func (k *sink) Add(obj any) error {
 	if !ok {
 		return fmt.Errorf("watch of address blocks sent a %T", obj)
 	}
-	if b := k.read(o); b != nil {
-		k.observer.Observe(b)
-	}
+	k.observer.Observe(k.read(o))
 	return nil
 }
 
@@ -77,9 +75,7 @@ func (k *sink) Replace(objs []any, resourceVersion string) error {
 		if !ok {
 			return fmt.Errorf("list of address blocks has a %T", obj)
 		}
-		if b := k.read(o); b != nil {
-			bs = append(bs, b)
-		}
+		bs = append(bs, k.read(o))
 	}
 	k.observer.Replace(bs, resourceVersion)
 	k.synced()
@@ -89,12 +85,10 @@ func (k *sink) Replace(objs []any, resourceVersion string) error {
 // Resync has nothing to do.
 func (k *sink) Resync() error { return nil }
 
-// read decodes o; nil when that can't be done.
 func (k *sink) read(o *v1alpha1.AddressBlock) *ipam.Block {
-	b, err := decode(o)
+	b, err := read(o)
 	if err != nil {
 		klog.FromContext(k.ctx).Error(err, "address block can't be read", "block", o.Name, "resourceVersion", o.ResourceVersion)
-		return nil
 	}
 	return b
 }

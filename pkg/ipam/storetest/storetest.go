@@ -61,7 +61,7 @@ func Blocks() []*ipam.Block {
 
 // Diff compares blocks, without what the store sets.
 func Diff(want, got any) string {
-	return cmp.Diff(want, got, cmpopts.IgnoreFields(ipam.Block{}, "ResourceVersion", "UID"), cmpopts.EquateEmpty(),
+	return cmp.Diff(want, got, cmpopts.IgnoreFields(ipam.Block{}, "ResourceVersion", "UID", "Kept"), cmpopts.IgnoreUnexported(ipam.Block{}), cmpopts.EquateEmpty(),
 		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }))
 }
 
