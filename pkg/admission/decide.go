@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -33,6 +34,9 @@ func outcomes() []string {
 	return []string{outcomeAllocated, outcomeKept, outcomePreview, outcomeSkipped, outcomeGated, outcomeWaiting, outcomeRefused,
 		outcomeOverloaded, outcomeBadRequest, outcomeError, outcomePanic}
 }
+
+// creation is how long the API server takes for one at most: its own limit of 34 s for mutating calls.
+const creation = 34 * time.Second
 
 // Audit annotations.
 const (
@@ -118,8 +122,11 @@ func (h *Handler) decide(ctx context.Context, req *request) (*decision, error) {
 	if len(errs) > 0 {
 		return refused(pod, errs, c.warnings), nil
 	}
+	if len(plan.Interfaces) == 0 { // other CNIs have all its networks
+		return c.without(outcomeSkipped), nil
+	}
 	if slices.ContainsFunc(pod.SchedulingGates, func(g string) bool { return g != network.AddressGate }) && !c.ours {
-		return c.gated(), nil
+		return c.without(outcomeGated), nil
 	}
 	return c.allocate(ctx, plan, view.Namespace)
 }
@@ -193,7 +200,8 @@ func (c *candidate) isOurs(ctx context.Context, claim ipam.Claim) (bool, error) 
 	}
 	owner := network.OwnerOf(c.pod, c.handler.Config)
 	for _, l := range held {
-		if l.Owner != owner || l.PodUID != "" && !owner.Sticky() {
+		// One creation ends soon: an older lease without a pod is of another.
+		if l.Owner != owner || !owner.Sticky() && (l.PodUID != "" || !c.handler.Ledger.Young(l, creation)) {
 			return false, nil
 		}
 	}
@@ -206,9 +214,9 @@ func (c *candidate) copied() bool {
 	return ok && !c.ours
 }
 
-// gated lets a pod through whose address is not due yet: the worker gives one when the last foreign gate goes.
-func (c *candidate) gated() *decision {
-	d := allowed(outcomeGated, c.warnings...)
+// without lets a pod through that gets no address, or none yet: the worker gives one when the last foreign gate goes.
+func (c *candidate) without(outcome string) *decision {
+	d := allowed(outcome, c.warnings...)
 	d.patch = patchAnnotations(c.have, c.unanswered())
 	return d
 }
@@ -242,6 +250,15 @@ func (c *candidate) unanswered() map[string]string {
 func (c *candidate) allocate(ctx context.Context, plan network.Planned, ns network.Namespace) (*decision, error) {
 	h := c.handler
 	claim := c.claim
+	if !c.ours && !c.dryRun {
+		subnet, err := h.guard.stormy(ctx, c.pod.Namespace, plan)
+		if err != nil {
+			return nil, err
+		}
+		if subnet != "" {
+			return stormed(c.pod, subnet), nil
+		}
+	}
 	if !c.ours {
 		var err error
 		if claim, err = ipam.NewClaim(h.Random); err != nil {

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ import (
 const (
 	// bodyLimit is above the largest review that an API server sends.
 	bodyLimit = 7 << 20
+	// bodyGrow is how much room is made by what a caller says that it will send.
+	bodyGrow = 256 << 10
 	// DefaultTimeout is what a call without ?timeout= has.
 	DefaultTimeout = 10 * time.Second
 	// MaxTimeout is what no call exceeds.
@@ -37,6 +40,8 @@ type Ledger interface {
 	Take(ctx context.Context, r ipam.Request) (*ipam.Allocation, error)
 	Preview(ctx context.Context, r ipam.Request) (*ipam.Allocation, error)
 	ByClaim(c ipam.Claim) []ipam.Held
+	Pending(subnet, namespace string, age time.Duration, enough int) []ipam.Claim
+	Young(h ipam.Held, age time.Duration) bool
 	Refresh(ctx context.Context, subnets ...string) error
 }
 
@@ -50,6 +55,8 @@ type Options struct {
 	Ledger   Ledger
 	Topology Topology
 	Config   network.Config
+	// Pods lets the handler hold back namespaces whose creations keep failing; nil: it does not.
+	Pods Pods
 	// Random is a cryptographically strong source of claims.
 	Random io.Reader
 	// Clock is nil for the real one.
@@ -69,6 +76,7 @@ type Handler struct {
 	Options
 	metrics *metrics
 	slots   chan struct{}
+	guard   *guard
 }
 
 // NewHandler makes a handler.
@@ -89,7 +97,7 @@ func NewHandler(o Options) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Handler{Options: o, metrics: m, slots: make(chan struct{}, o.Concurrency)}, nil
+	return &Handler{Options: o, metrics: m, slots: make(chan struct{}, o.Concurrency), guard: newGuard(o)}, nil
 }
 
 // ServeHTTP answers one review.
@@ -191,13 +199,14 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
 		return nil, http.StatusUnsupportedMediaType, errors.New("send Content-Type: application/json")
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyLimit))
-	if err != nil {
+	var body bytes.Buffer
+	body.Grow(int(min(max(r.ContentLength, 0), bodyGrow)) + bytes.MinRead)
+	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, bodyLimit)); err != nil {
 		var big *http.MaxBytesError
 		if errors.As(err, &big) {
 			return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the body has more than %d bytes", bodyLimit)
 		}
 		return nil, http.StatusBadRequest, fmt.Errorf("reading the body: %w", err)
 	}
-	return body, 0, nil
+	return body.Bytes(), 0, nil
 }

@@ -22,6 +22,9 @@ type Figures struct {
 	Free *big.Int
 }
 
+// Size is how many addresses of a family may be leased at all.
+func (s *Subnet) Size(f Family) *big.Int { return count(s.usable, f) }
+
 // Figures counts the addresses of a subnet, as the cache knows them.
 func (l *Ledger) Figures(s *Subnet, f Family) Figures {
 	l.mu.Lock()

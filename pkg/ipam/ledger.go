@@ -57,8 +57,9 @@ type Ledger struct {
 	// formerly tells when sticky owners freed the addresses that they had last.
 	formerly map[Owner]map[leaseKey]int64
 	// takes counts the times that a block was seen to have fewer addresses to give unasked.
-	takes uint64
-	stats Stats
+	takes   uint64
+	pending pending
+	stats   Stats
 }
 
 // leaseKey is where a lease stands.
@@ -99,7 +100,7 @@ func New(o Options) (*Ledger, error) {
 	}
 	return &Ledger{Options: o, known: map[string]*entry{}, bySub: map[string]map[*entry]bool{}, spaces: map[string]*space{},
 		claims: map[Claim][]leaseAt{}, owners: map[Owner][]leaseAt{},
-		formerly: map[Owner]map[leaseKey]int64{}}, nil
+		formerly: map[Owner]map[leaseKey]int64{}, pending: pending{}}, nil
 }
 
 // entryOf gives the entry of a block, made when missing. l.mu is held.
@@ -137,6 +138,11 @@ func (l *Ledger) enter(e *entry) {
 func (l *Ledger) install(e *entry, b *Block) {
 	old := e.block
 	e.block = b
+	if b != nil && e.template.Subnet != b.Subnet { // it was named by a ref alone
+		delete(l.bySub[e.template.Subnet], e)
+		e.template = Block{Name: b.Name, Subnet: b.Subnet, SubnetUID: b.SubnetUID, First: b.First}
+		l.enter(e)
+	}
 	var was, is []*Lease
 	if old != nil {
 		was = old.Leases
@@ -155,6 +161,7 @@ func (l *Ledger) install(e *entry, b *Block) {
 		y := findIn(b, x)
 		if y != x {
 			l.unindex(e, x)
+			l.unsight(e, x, y)
 		}
 		if y == nil && l.Freed != nil {
 			l.Freed(Held{Block: e.name, Subnet: e.template.Subnet, Lease: *x})
@@ -163,14 +170,10 @@ func (l *Ledger) install(e *entry, b *Block) {
 	for _, x := range is {
 		if y := findIn(old, x); y != x {
 			l.index(e, x)
+			l.sight(e, x)
 		}
 	}
 	l.indexFreed(e, old, b)
-	if b != nil && e.template.Subnet != b.Subnet { // it was named by a ref alone
-		delete(l.bySub[e.template.Subnet], e)
-		e.template = Block{Name: b.Name, Subnet: b.Subnet, SubnetUID: b.SubnetUID, First: b.First}
-		l.enter(e)
-	}
 	for _, c := range e.cells {
 		was := c.free()
 		if c.recount(); c.free() < was {

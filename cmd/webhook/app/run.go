@@ -122,7 +122,7 @@ func (p *program) makeCerts() error {
 }
 
 func (p *program) makeHandler() error {
-	h, err := admission.NewHandler(admission.Options{Ledger: p.ledger, Topology: p.topology, Config: p.Network,
+	h, err := admission.NewHandler(admission.Options{Ledger: p.ledger, Topology: p.topology, Config: p.Network, Pods: p.topology.Claims,
 		Random: p.Random, Clock: p.Clock, Margin: p.Margin, Concurrency: p.Concurrency, Metrics: p.registry, Log: p.Log.WithName("admission")})
 	if err != nil {
 		return err

@@ -1,0 +1,137 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"net/http"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/berth-net/berth/pkg/ipam"
+	"github.com/berth-net/berth/pkg/network"
+)
+
+// The storm guard: creations that are refused after us, by a quota say, leave leases without pods behind until the
+// worker takes them back. In each subnet a namespace may pin few of them.
+const (
+	stormAge     = 5 * time.Second // a creation under way is no storm
+	stormLeases  = 16
+	stormPercent = 5
+	podsMemory   = 2 * time.Second // how long a list of pods serves
+)
+
+// Pods gives the claims that the pods of a namespace carry, read live.
+type Pods func(ctx context.Context, namespace string) (map[ipam.Claim]bool, error)
+
+// guard holds back namespaces whose creations keep failing.
+type guard struct {
+	ledger Ledger
+	pods   Pods
+	clock  clock.PassiveClock
+	mu     sync.Mutex
+	memory map[string]listed
+}
+
+type listed struct {
+	at     time.Time
+	claims map[ipam.Claim]bool
+}
+
+func newGuard(o Options) *guard {
+	return &guard{ledger: o.Ledger, pods: o.Pods, clock: o.Clock, memory: map[string]listed{}}
+}
+
+// stormy names the subnet of which the namespace pins too much for the plan, or is empty. Only when the leases that no
+// pod is bound to are many does it ask which of them have pods: that the worker is behind is no fault of the pods'.
+func (g *guard) stormy(ctx context.Context, namespace string, plan network.Planned) (string, error) {
+	if g.pods == nil {
+		return "", nil
+	}
+	for _, i := range plan.Interfaces {
+		subnet := ""
+		for _, c := range i.Candidates {
+			full, err := g.pinned(ctx, namespace, c.Set)
+			if err != nil {
+				return "", err
+			}
+			if !full {
+				subnet = ""
+				break
+			}
+			subnet = c.Set.Name()
+		}
+		if subnet != "" {
+			return subnet, nil
+		}
+	}
+	return "", nil
+}
+
+func (g *guard) pinned(ctx context.Context, namespace string, s *ipam.Subnet) (bool, error) {
+	limit := max(stormLeases, percent(s))
+	claims := g.ledger.Pending(s.Name(), namespace, stormAge, limit)
+	if len(claims) < limit {
+		return false, nil
+	}
+	have, err := g.carried(ctx, namespace)
+	if err != nil {
+		return false, err
+	}
+	loose := 0
+	for _, c := range claims {
+		if !have[c] {
+			loose++
+		}
+	}
+	return loose >= limit, nil
+}
+
+// percent is what of a subnet's size may be pinned; of a large one what an int holds.
+func percent(s *ipam.Subnet) int {
+	size := new(big.Int)
+	for _, f := range s.Families() {
+		if n := s.Size(f); size.Sign() == 0 || n.Cmp(size) < 0 {
+			size = n
+		}
+	}
+	size = new(big.Int).Div(new(big.Int).Mul(size, big.NewInt(stormPercent)), big.NewInt(100))
+	if !size.IsInt64() || size.Int64() > 1<<20 {
+		return 1 << 20
+	}
+	return int(size.Int64())
+}
+
+func (g *guard) carried(ctx context.Context, namespace string) (map[ipam.Claim]bool, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock() // one list at a time: the others want the same
+	now := g.clock.Now()
+	if l, ok := g.memory[namespace]; ok && now.Sub(l.at) < podsMemory {
+		return l.claims, nil
+	}
+	claims, err := g.pods(ctx, namespace)
+	if err != nil {
+		return nil, fmt.Errorf("listing the pods of namespace %s: %w", namespace, err)
+	}
+	for ns, l := range g.memory {
+		if now.Sub(l.at) >= podsMemory {
+			delete(g.memory, ns)
+		}
+	}
+	g.memory[namespace] = listed{now, claims}
+	return claims, nil
+}
+
+// stormed asks the caller to come back later.
+func stormed(p network.Pod, subnet string) *decision {
+	d := allowed(outcomeOverloaded)
+	d.reason = "Storm"
+	d.status = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests,
+		Message: fmt.Sprintf("too many creations of pods in namespace %s have failed after addresses of subnet %s were taken for them: "+
+			"find out what refuses them (a quota, a policy); the addresses come back within two minutes", p.Namespace, subnet),
+		Details: &metav1.StatusDetails{RetryAfterSeconds: 5}}
+	return d
+}
