@@ -8,6 +8,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -318,7 +319,41 @@ func (h *harness) writes(ctx context.Context, t *testing.T) map[string]float64 {
 		}
 		got[strings.TrimSuffix(verb+" "+label("resource")+"/"+label("subresource"), "/")] += v
 	}
+	got["northbound transactions"] = h.transactions(ctx, t)
 	return got
+}
+
+// transactions gives what the workers have committed to the northbound database, by their own metrics.
+func (h *harness) transactions(ctx context.Context, t *testing.T) (n float64) {
+	t.Helper()
+	pods, err := h.Client().CoreV1().Pods("berth-system").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods.Items {
+		if !strings.HasPrefix(p.Name, "berth-worker") || p.Status.PodIP == "" {
+			continue
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Status.PodIP+":8082/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for s := bufio.NewScanner(resp.Body); s.Scan(); {
+			if line := s.Text(); strings.HasPrefix(line, "berth_northbound_transactions_total") {
+				v, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += v
+			}
+		}
+		_ = resp.Body.Close()
+	}
+	return n
 }
 
 // report prints what the pods cost in API writes.

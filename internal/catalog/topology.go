@@ -53,6 +53,10 @@ func (c *Catalog) Topology(ctx context.Context) (network.Catalog, error) {
 	cat := network.Catalog{Vpcs: byName(o.vpcs.Items), Vlans: byName(o.vlans.Items), ProviderNetworks: byName(o.providerNetworks.Items),
 		Pools: byName(o.pools.Items), Vips: byName(o.vips.Items), SecurityGroups: make(map[string]bool, len(o.groups.Items)),
 		Reservations: reservations(o.ips.Items)}
+	cat.Nodes = make(map[string]map[string]string, len(o.nodes.Items))
+	for i := range o.nodes.Items {
+		cat.Nodes[o.nodes.Items[i].Name] = o.nodes.Items[i].Labels
+	}
 	for i := range o.groups.Items {
 		cat.SecurityGroups[o.groups.Items[i].Name] = true
 	}

@@ -293,6 +293,13 @@ func (c *candidate) allocate(ctx context.Context, plan network.Planned, ns netwo
 		have, _ = network.Strip(c.have)
 	}
 	d.patch = append(patchAnnotations(c.have, wanted(have, ours)), patchFinalizers(c.pod.Finalizers)...)
+	if c.pod.NodeName == "" {
+		nodes := network.NodeSelector(a, c.catalog)
+		if why := network.Contradicts(c.pod, nodes); why != "" {
+			d.warnings = append(d.warnings, why+": it will not be scheduled")
+		}
+		d.patch = append(d.patch, patchNodeSelector(c.pod.NodeSelector, nodes)...)
+	}
 	d.describe(ours[network.ClaimKey], a)
 	return d, nil
 }

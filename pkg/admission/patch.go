@@ -19,8 +19,10 @@ const annotationsPath = "/metadata/annotations"
 
 // annotationPath is where an annotation stands.
 func annotationPath(key string) string {
-	return annotationsPath + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+	return annotationsPath + "/" + escape(key)
 }
+
+func escape(key string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(key) }
 
 // patchAnnotations turns what there is into what is wanted, each key by itself, so that what others add stays. The
 // parent is made when it is absent or null, and only then.
@@ -67,6 +69,20 @@ func patchGates(have []string) []operation {
 		return []operation{{"add", "/spec/schedulingGates", []any{gate}}}
 	}
 	return []operation{{"add", "/spec/schedulingGates/-", gate}}
+}
+
+// patchNodeSelector adds what the pod's nodes must have. What the pod says itself stays.
+func patchNodeSelector(have, want map[string]string) []operation {
+	var ops []operation
+	if have == nil && len(want) > 0 {
+		ops = append(ops, operation{"add", "/spec/nodeSelector", map[string]string{}})
+	}
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		if _, ok := have[k]; !ok {
+			ops = append(ops, operation{"add", "/spec/nodeSelector/" + escape(k), want[k]})
+		}
+	}
+	return ops
 }
 
 // wanted are the pod's annotations with ours: those of the default network are all ours, and nothing is allocated or

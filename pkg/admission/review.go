@@ -42,8 +42,9 @@ type podInput struct {
 		Finalizers      []string                `json:"finalizers"`
 	} `json:"metadata"`
 	Spec struct {
-		HostNetwork     bool   `json:"hostNetwork"`
-		NodeName        string `json:"nodeName"`
+		HostNetwork     bool              `json:"hostNetwork"`
+		NodeName        string            `json:"nodeName"`
+		NodeSelector    map[string]string `json:"nodeSelector"`
 		SchedulingGates []struct {
 			Name string `json:"name"`
 		} `json:"schedulingGates"`
@@ -80,7 +81,7 @@ func (r *request) pod() network.Pod {
 	m, spec := r.Object.Metadata, r.Object.Spec
 	p := network.Pod{Namespace: r.Namespace, Name: m.Name, GenerateName: m.GenerateName, UID: m.UID, Labels: m.Labels,
 		Annotations: m.Annotations, OwnerReferences: m.OwnerReferences, Finalizers: m.Finalizers,
-		HostNetwork: spec.HostNetwork, NodeName: spec.NodeName}
+		HostNetwork: spec.HostNetwork, NodeName: spec.NodeName, NodeSelector: spec.NodeSelector}
 	for _, g := range spec.SchedulingGates {
 		p.SchedulingGates = append(p.SchedulingGates, g.Name)
 	}

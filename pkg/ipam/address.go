@@ -121,7 +121,11 @@ func (s *serving) kept(c Source, f Family, asked netip.Addr) (Held, bool) {
 
 // keep keeps a lease that the interface has, with the MAC that the interface is to have.
 func (s *serving) keep(c Source, h Held, mac MAC) (Held, error) {
-	if mac == (MAC{}) {
+	switch {
+	case mac != (MAC{}) || s.beside:
+	case s.noMAC():
+		mac = h.MAC
+	default:
 		x := h.Lease
 		if err := s.fillMAC(c.Subnet, &x); err != nil {
 			return Held{}, err
@@ -134,9 +138,6 @@ func (s *serving) keep(c Source, h Held, mac MAC) (Held, error) {
 // reuse keeps a lease. A sticky owner's generation is raised, so that a release decided before is void; what a claim
 // holds is as fresh as the claim. The interface's MAC, where it is another now, goes into the lease.
 func (s *serving) reuse(h Held, mac MAC) (Held, error) {
-	if mac == (MAC{}) {
-		mac = h.MAC
-	}
 	fresh := !s.request.Shared && (!s.request.Owner.Sticky() || s.request.Existing && h.PodUID == "")
 	if s.preview() || fresh && mac == h.MAC {
 		h.MAC = mac
@@ -334,12 +335,12 @@ func (s *serving) takeFrom(c Source, f Family, template Block, want Lease, choos
 		case x.MAC != (MAC{}):
 		case a.Is4():
 			x.MAC = DerivedMAC(a)
-		case !s.ir.NoMAC:
+		case !s.noMAC():
 			x.MAC = HashedMAC(a, 0)
 		}
 		return take(b, x), nil
 	})
-	if err != nil || f == IPv4 || want.MAC != (MAC{}) || s.ir.NoMAC {
+	if err != nil || f == IPv4 || want.MAC != (MAC{}) || s.noMAC() {
 		return h, err
 	}
 	return s.addMAC(c.Subnet, h)

@@ -247,12 +247,16 @@ type serving struct {
 	*taking
 	ir   InterfaceRequest
 	took []taken
+	// beside tells that this is the IPv6 part of an interface that has an IPv4 address, whose lease says the MAC.
+	beside bool
 	// unsure tells that something was refused by what the cache knows.
 	unsure bool
 	// live tells that all candidates were read live, and asOf when: the ledger's count of takes.
 	live bool
 	asOf uint64
 }
+
+func (s *serving) noMAC() bool { return s.ir.NoMAC || s.beside }
 
 // serve takes from the first candidate that can give. What the cache refuses is judged again after one live read of
 // all candidates; and again when others took there in between, for what was freed before they did may not be known.
@@ -352,15 +356,13 @@ func (s *serving) serveFrom(c Source, choice []netip.Addr) (Assignment, error) {
 	if err != nil {
 		return as, err
 	}
-	for _, f := range families {
-		h, err := s.address(c, f, asked[f], mac)
-		if err != nil {
-			return as, err
-		}
+	if as.Leases, err = s.addresses(c, families, asked, mac); err != nil {
+		return as, err
+	}
+	for _, h := range as.Leases {
 		if mac == (MAC{}) {
 			mac = h.MAC
 		}
-		as.Leases = append(as.Leases, h)
 	}
 	if len(families) == 0 && mac == (MAC{}) && !s.ir.NoMAC {
 		if mac, err = s.anyMAC(c.Subnet); err != nil {
@@ -371,4 +373,29 @@ func (s *serving) serveFrom(c Source, choice []netip.Addr) (Assignment, error) {
 		as.MAC = mac
 	}
 	return as, nil
+}
+
+// addresses gives one of each family, both at once. The MAC is the IPv4 address's then: the lease of the other says
+// nothing of it, unless it was asked for.
+func (s *serving) addresses(c Source, families []Family, asked map[Family]netip.Addr, mac MAC) ([]Held, error) {
+	held := make([]Held, len(families))
+	errs := make([]error, len(families))
+	parts := make([]*serving, len(families))
+	var wg sync.WaitGroup
+	for i, f := range families {
+		part := &serving{taking: s.taking, ir: s.ir, live: s.live, asOf: s.asOf, beside: len(families) > 1 && f == IPv6}
+		parts[i] = part
+		take := func() { held[i], errs[i] = part.address(c, f, asked[f], mac) }
+		if s.preview() || len(families) == 1 {
+			take()
+		} else {
+			wg.Go(take)
+		}
+	}
+	wg.Wait()
+	for _, part := range parts {
+		s.took = append(s.took, part.took...)
+		s.unsure = s.unsure || part.unsure
+	}
+	return held, firstOf(errs)
 }

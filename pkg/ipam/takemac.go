@@ -13,7 +13,7 @@ const salts = 64
 // askedMAC leases the MAC that was asked for. A MAC that is derived from the pod's own address needs no lease.
 func (s *serving) askedMAC(sub *Subnet, v4 netip.Addr) (MAC, error) {
 	m := s.ir.MAC
-	if m == (MAC{}) || s.ir.NoMAC {
+	if m == (MAC{}) || s.noMAC() {
 		return MAC{}, nil
 	}
 	if m.Derived() {
@@ -46,7 +46,7 @@ func (s *serving) fillMAC(sub *Subnet, want *Lease) error {
 	case want.Address.Is4():
 		want.MAC = DerivedMAC(want.Address)
 		return nil
-	case s.ir.NoMAC:
+	case s.noMAC():
 		return nil
 	}
 	return s.hashedMAC(sub, want)

@@ -249,7 +249,7 @@ func (pl *planner) usableVlan(s Subnet) error {
 	if p := vlan.Spec.Provider; p == "" || pl.cat.ProviderNetworks[p] == nil {
 		return fmt.Errorf("subnet %q is on the Vlan %q of the ProviderNetwork %q, which does not exist: make it, or name another subnet", s.Object.Name, name, p)
 	}
-	return nil
+	return pl.reachable(s)
 }
 
 // names lists the subnets for a pod that names none, in order.

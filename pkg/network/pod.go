@@ -20,6 +20,7 @@ type Pod struct {
 	Finalizers                         []string
 	HostNetwork                        bool
 	NodeName                           string
+	NodeSelector                       map[string]string
 	SchedulingGates                    []string
 	// Networks are the attachments that the pod names, DefaultNetwork what replaces its default network. They are read by
 	// whoever makes the Pod; NetworksErr says why that failed.
@@ -34,7 +35,7 @@ type Pod struct {
 func PodOf(p *corev1.Pod) Pod {
 	out := Pod{Namespace: p.Namespace, Name: p.Name, GenerateName: p.GenerateName, UID: string(p.UID), Labels: p.Labels,
 		Annotations: p.Annotations, OwnerReferences: p.OwnerReferences, Finalizers: p.Finalizers,
-		HostNetwork: p.Spec.HostNetwork, NodeName: p.Spec.NodeName}
+		HostNetwork: p.Spec.HostNetwork, NodeName: p.Spec.NodeName, NodeSelector: p.Spec.NodeSelector}
 	for _, g := range p.Spec.SchedulingGates {
 		out.SchedulingGates = append(out.SchedulingGates, g.Name)
 	}

@@ -44,6 +44,8 @@ type Catalog struct {
 	Vpcs             map[string]*kubeovnv1.Vpc
 	Vlans            map[string]*kubeovnv1.Vlan
 	ProviderNetworks map[string]*kubeovnv1.ProviderNetwork
+	// Nodes are the labels of nodes, by name.
+	Nodes map[string]map[string]string
 	// Pools and Vips by name.
 	Pools map[string]*kubeovnv1.IPPool
 	Vips  map[string]*kubeovnv1.Vip

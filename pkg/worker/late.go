@@ -133,7 +133,7 @@ func answerKeys(s *subject) []string {
 // give takes the leases and writes the addresses.
 func (w *Worker) give(ctx context.Context, s *subject, plan network.Planned, cat network.Catalog) (reconcile.Result, error) {
 	request := plan.Request(s.claim, true)
-	request.Shared = true // with a former leader
+	request.Shared = true  // with a former leader
 	w.wait(s.Pod, request) // before the attempt, so that an address freed during it isn't missed
 	a, err := w.Ledger.Take(ctx, request)
 	if refusal, ok := ipam.AsRefusal(err); ok {
@@ -156,6 +156,9 @@ func (w *Worker) give(ctx context.Context, s *subject, plan network.Planned, cat
 	p.testVersion() // a former leader may have been quicker
 	p.annotate(network.Annotations(plan, a, cat, w.Network))
 	p.finalize(network.Finalizer)
+	if len(s.Spec.SchedulingGates) > 0 { // of another pod it can't be changed any more
+		p.selectNodes(network.NodeSelector(a, cat))
+	}
 	p.ungate(network.AddressGate)
 	pod, stale, err := p.send(ctx, w.Client)
 	if err != nil || stale {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -166,21 +167,23 @@ func TestRunningPodGetsNoAddress(t *testing.T) {
 	}
 }
 
-// A copy of a living pod's manifest is neither wired nor does its end free anything.
-func TestCopyIsNotWired(t *testing.T) {
+// A copy of a living pod's manifest gets leases of its own, and its end frees nothing of the original's.
+func TestCopyGetsItsOwn(t *testing.T) {
 	w := newWorld(t, worldOptions{})
+	const addressKey = "ovn.kubernetes.io/ip_address"
 	a := w.admit(podNamed("a", onNode))
 	w.wired("a")
 	w.must(w.client.Create(w.ctx, podNamed("b", onNode, func(p *corev1.Pod) {
 		p.Annotations, p.Finalizers = a.Annotations, a.Finalizers
 	})))
 	w.look("b")
-	if _, ok := w.nb.Port("b.app"); ok {
-		t.Error("the copy was wired")
+	b := w.wired("b")
+	if b.Annotations[network.ClaimKey] == a.Annotations[network.ClaimKey] || b.Annotations[addressKey] == a.Annotations[addressKey] {
+		t.Errorf("the copy has %s under claim %s, as the original", b.Annotations[addressKey], b.Annotations[network.ClaimKey])
 	}
 	w.end("b")
 	w.gone("b")
-	if _, ok := w.nb.Port("a.app"); !ok || len(w.podLeases()) != 1 {
+	if _, ok := w.nb.Port("a.app"); !ok || !slices.ContainsFunc(w.podLeases(), func(h ipam.Held) bool { return h.PodUID == string(a.UID) }) {
 		t.Errorf("the end of the copy took from the original: %v", w.podLeases())
 	}
 }

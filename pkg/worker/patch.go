@@ -46,9 +46,9 @@ func (p *podPatch) change(op, path string, value any) {
 	p.n++
 }
 
-func annotationPath(key string) string {
-	return "/metadata/annotations/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
-}
+func annotationPath(key string) string { return "/metadata/annotations/" + escape(key) }
+
+func escape(key string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(key) }
 
 // testAnnotation makes the patch fail when the annotation has changed since the pod was read.
 func (p *podPatch) testAnnotation(key string) {
@@ -79,6 +79,19 @@ func (p *podPatch) unannotate(keys ...string) {
 	for _, k := range keys {
 		if _, ok := p.pod.Annotations[k]; ok {
 			p.change("remove", annotationPath(k), nil)
+		}
+	}
+}
+
+// selectNodes adds what the pod's nodes must have; what the pod says itself stays.
+func (p *podPatch) selectNodes(want map[string]string) {
+	have := p.pod.Spec.NodeSelector
+	if have == nil && len(want) > 0 {
+		p.change("add", "/spec/nodeSelector", map[string]string{})
+	}
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		if _, ok := have[k]; !ok {
+			p.change("add", "/spec/nodeSelector/"+escape(k), want[k])
 		}
 	}
 }
