@@ -342,6 +342,9 @@ func (h *harness) transactions(ctx context.Context, t *testing.T) (n float64) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("metrics of %s: %s", p.Name, resp.Status)
+		}
 		for s := bufio.NewScanner(resp.Body); s.Scan(); {
 			if line := s.Text(); strings.HasPrefix(line, "berth_northbound_transactions_total") {
 				v, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)

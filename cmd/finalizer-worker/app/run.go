@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -46,9 +45,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	ctrl.SetLogger(o.Log)
 	registry := prometheus.NewRegistry()
-	if err := errors.Join(registry.Register(collectors.NewGoCollector()),
-		registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
-		serve.RegisterBuildInfo(registry, "finalizer-worker", serve.BuildInfo())); err != nil {
+	if err := serve.RegisterBuildInfo(registry, "finalizer-worker", serve.BuildInfo()); err != nil {
 		return err
 	}
 	ready := &serve.Checks{}
@@ -62,10 +59,15 @@ func Run(ctx context.Context, o Options) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		return serve.Ops(ctx, serve.OpsOptions{MetricsAddr: o.Serve.MetricsAddr, HealthAddr: o.Serve.HealthAddr,
-			HealthListener: o.OpsListener, Gatherer: prometheus.Gatherers{registry, ctrlmetrics.Registry}, Ready: ready, Log: o.Log})
+			HealthListener: o.OpsListener, Gatherer: gatherer(registry), Ready: ready, Log: o.Log})
 	})
 	group.Go(func() error { return o.work(ctx, registry, ready, &started) })
 	return group.Wait()
+}
+
+// gatherer adds our metrics to controller-runtime's, which have those of Go and of the process.
+func gatherer(ours prometheus.Gatherer) prometheus.Gatherer {
+	return prometheus.Gatherers{ours, ctrlmetrics.Registry}
 }
 
 // work connects and runs the manager.

@@ -1,0 +1,3 @@
+package app
+
+import _ "k8s.io/cli-runtime/pkg/genericclioptions"
