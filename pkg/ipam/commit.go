@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -64,6 +65,9 @@ func (l *Ledger) submit(e *entry, o *op) (*Lease, error) {
 
 // commit writes what is queued for e until nothing is.
 func (l *Ledger) commit(e *entry) {
+	if l.Linger > 0 {
+		<-l.Clock.After(l.Linger)
+	}
 	for {
 		l.mu.Lock()
 		batch := e.queue
@@ -125,8 +129,8 @@ func (l *Ledger) write(e *entry, ops []*op) {
 			l.committed(e, stored, ops)
 			return
 		case errors.Is(err, ErrConflict):
-			l.conflicted(e)
 			err = l.reload(ctx, e)
+			l.conflicted(e, base)
 			live = true
 			if err != nil {
 				l.answer(ops, err)
@@ -290,12 +294,16 @@ func (l *Ledger) committed(e *entry, stored *Block, ops []*op) {
 	l.answer(ops, nil)
 }
 
-func (l *Ledger) conflicted(e *entry) {
+// conflicted counts a write that met a change by somebody else. Where another replica takes, this one takes elsewhere;
+// a worker who binds or frees is no rival.
+func (l *Ledger) conflicted(e *entry, base *Block) {
 	l.mu.Lock()
 	l.stats.Conflicts++
-	for _, c := range e.cells {
-		c.mine = false
-		c.fix()
+	if e.block != nil && slices.ContainsFunc(e.block.Leases, func(x *Lease) bool { return findIn(base, x) == nil }) {
+		for _, c := range e.cells {
+			c.mine = false
+			c.fix()
+		}
 	}
 	l.mu.Unlock()
 	if l.Metrics != nil {

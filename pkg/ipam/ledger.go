@@ -26,6 +26,8 @@ type Options struct {
 	Rest time.Duration
 	// Timeout bounds one call of the Store. Zero means 10 s.
 	Timeout time.Duration
+	// Linger is how long the first change of a block waits for others to share its write. Zero: not at all.
+	Linger time.Duration
 	// Metrics may be nil.
 	Metrics Metrics
 	// Freed hears of every lease that is gone, whoever freed it. It must return at once and not call the ledger. It may be
@@ -82,6 +84,7 @@ type entry struct {
 	cells    []*cell // its places in the random choice; none while its subnet was never asked for
 	queue    []*op
 	running  bool
+	touched  time.Time // when the block was last seen to change
 }
 
 // New makes a ledger that knows nothing yet: feed it by its Store's watch.
@@ -138,6 +141,7 @@ func (l *Ledger) enter(e *entry) {
 func (l *Ledger) install(e *entry, b *Block) {
 	old := e.block
 	e.block = b
+	e.touched = l.Clock.Now()
 	if b != nil && e.template.Subnet != b.Subnet { // it was named by a ref alone
 		delete(l.bySub[e.template.Subnet], e)
 		e.template = Block{Name: b.Name, Subnet: b.Subnet, SubnetUID: b.SubnetUID, First: b.First}

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"math/bits"
 	"net/netip"
+	"time"
 
 	"go4.org/netipx"
 )
@@ -12,6 +13,14 @@ import (
 // window is how many blocks that nobody uses yet are weighed against each other: replicas that start on one subnet
 // at once so open different blocks, and yet the blocks in use stay close together.
 const window = 16
+
+// A block that was just written is left alone for as long as settled, where there is another: the worker binds what was
+// taken from it, and two writers on one block get in each other's way. So a replica has up to opened blocks in turn; what
+// comes while one is being written joins it.
+const (
+	settled = 100 * time.Millisecond
+	opened  = 4
+)
 
 // space finds an address that nobody asked for in a subnet. Blocks with addresses that were never used come first,
 // this replica's own before others'; then the address that was freed longest ago. Guarded by Ledger.mu.
@@ -24,6 +33,7 @@ type space struct {
 // shelf holds the blocks of one region and family.
 type shelf struct {
 	region *region
+	last   *cell  // that was chosen last
 	taken  uint64 // Ledger.takes when it last had fewer addresses to give
 	fresh  cells  // by preference
 	rested cells  // by the moment of the oldest release
@@ -182,8 +192,13 @@ func (l *Ledger) pick(src Source, f Family) (c *cell, freshOnly bool) {
 	if sh == nil {
 		return nil, false
 	}
+	if c := sh.last; c != nil && c.mine && c.e.running && c.freshLeft() > 0 && c.e.on(sh) == c {
+		return c, true
+	}
 	top := sh.fresh.top()
-	if top != nil && top.freshLeft() > 0 && top.mine {
+	mine := top != nil && top.freshLeft() > 0 && top.mine
+	if mine && (l.Clock.Since(top.e.touched) >= settled || sh.fresh.own(0, opened) >= opened) {
+		sh.last = top
 		return top, true
 	}
 	if first, ok := sh.virgin.next(func(a netip.Addr) uint64 { return l.score(BlockName(s.name, a)) }, func(a netip.Addr) bool {
@@ -192,10 +207,11 @@ func (l *Ledger) pick(src Source, f Family) (c *cell, freshOnly bool) {
 		if c := l.entryOf(Block{Name: BlockName(s.name, first), Subnet: s.name, SubnetUID: s.uid, First: first}).on(sh); c != nil {
 			c.mine = true
 			c.fix()
+			sh.last = c
 			return c, true
 		}
 	}
-	if top != nil && top.freshLeft() > 0 {
+	if mine || top != nil && top.freshLeft() > 0 {
 		return top, true
 	}
 	if old := sh.rested.top(); old != nil && old.free() > 0 {
@@ -219,6 +235,9 @@ func freshFirst(a, b *cell) bool {
 	}
 	if a.mine != b.mine {
 		return a.mine
+	}
+	if a.mine && !a.e.touched.Equal(b.e.touched) {
+		return a.e.touched.Before(b.e.touched)
 	}
 	if a.score != b.score {
 		return a.score < b.score
@@ -263,6 +282,16 @@ func (h *cells) Pop() any {
 	h.list = h.list[:n]
 	return c
 }
+
+// own counts the cells below index i that are this replica's and have never used addresses left, up to enough.
+func (h *cells) own(i, enough int) int {
+	if enough <= 0 || i >= len(h.list) || !h.list[i].mine || h.list[i].freshLeft() <= 0 {
+		return 0 // none of those below comes before it
+	}
+	n := 1 + h.own(2*i+1, enough-1)
+	return n + h.own(2*i+2, enough-n)
+}
+
 func (h *cells) top() *cell {
 	if len(h.list) == 0 {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -64,6 +65,9 @@ func Run(ctx context.Context, o Options) error {
 	group.Go(func() error { return o.work(ctx, registry, ready, &started) })
 	return group.Wait()
 }
+
+// linger lets binds and releases of one block share a write: nobody waits for a single one.
+const linger = 10 * time.Millisecond
 
 // gatherer adds our metrics to controller-runtime's, which have those of Go and of the process.
 func gatherer(ours prometheus.Gatherer) prometheus.Gatherer {
@@ -163,7 +167,7 @@ func (o *Options) worker(mgr manager.Manager, northbound *ovn.Client, registry *
 		return nil, nil, nil, fmt.Errorf("name this replica: %w", err)
 	}
 	var w *worker.Worker // it hears of freed leases from when it is made
-	ledger, err := ipam.New(ipam.Options{Store: store, Replica: "worker-" + replica, Clock: o.Clock, Random: random,
+	ledger, err := ipam.New(ipam.Options{Store: store, Replica: "worker-" + replica, Clock: o.Clock, Random: random, Linger: linger,
 		Freed: func(h ipam.Held) {
 			if w != nil {
 				w.Freed(h)
