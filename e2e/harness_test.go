@@ -8,7 +8,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -334,19 +333,12 @@ func (h *harness) transactions(ctx context.Context, t *testing.T) (n float64) {
 		if !strings.HasPrefix(p.Name, "berth-worker") || p.Status.PodIP == "" {
 			continue
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Status.PodIP+":8082/metrics", nil)
-		if err != nil {
-			t.Fatal(err)
+		lines := metrics(ctx, p.Status.PodIP)
+		if len(lines) == 0 {
+			t.Fatalf("worker %s tells no metrics", p.Name)
 		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if resp.StatusCode != http.StatusOK {
-			t.Fatalf("metrics of %s: %s", p.Name, resp.Status)
-		}
-		for s := bufio.NewScanner(resp.Body); s.Scan(); {
-			if line := s.Text(); strings.HasPrefix(line, "berth_northbound_transactions_total") {
+		for _, line := range lines {
+			if strings.HasPrefix(line, "berth_northbound_transactions_total") {
 				v, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
 				if err != nil {
 					t.Fatal(err)
@@ -354,7 +346,6 @@ func (h *harness) transactions(ctx context.Context, t *testing.T) (n float64) {
 				n += v
 			}
 		}
-		_ = resp.Body.Close()
 	}
 	return n
 }

@@ -1,3 +1,0 @@
-package app
-
-import _ "k8s.io/cli-runtime/pkg/genericclioptions"
