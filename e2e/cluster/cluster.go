@@ -30,9 +30,10 @@ const (
 	// maxDir keeps the paths of sockets below the kernel's limit of 107 bytes.
 	maxDir = 64
 
-	// WebhookImage and WorkerImage are the images whose containers run this work tree's programs.
+	// WebhookImage is the image whose containers run this work tree's webhook.
 	WebhookImage = "berth.dev/webhook"
-	WorkerImage  = "berth.dev/finalizer-worker"
+	// WorkerImage is the image whose containers run this work tree's worker.
+	WorkerImage = "berth.dev/finalizer-worker"
 )
 
 // Options choose a cluster. The zero value is two nodes with Berth in the default directory.
@@ -53,6 +54,8 @@ type Options struct {
 	// ControlPlaneOnly starts etcd and the API server with the kinds, and nothing else: no node, no OVN, no controller
 	// manager, no scheduler, no networks. Nodes is ignored, and WithoutBerth is implied.
 	ControlPlaneOnly bool
+	// ControllerManager adds the controller manager to a control plane alone, without the controllers that judge nodes.
+	ControllerManager bool
 	// Run maps further images to programs that nodes run for their containers.
 	Run map[string]string
 	// APIServerArgs are added to the API server's flags.
@@ -222,7 +225,15 @@ func (c *Cluster) upControlPlane(ctx context.Context) error {
 		return err
 	}
 	c.say("kinds")
-	return c.applyKinds(ctx)
+	if err := c.applyKinds(ctx); err != nil || !c.ControllerManager {
+		return err
+	}
+	// With no agent behind them, nodes would be found lost and their pods deleted.
+	err := c.startControllerManager("--controllers=*,-node-lifecycle-controller,-taint-eviction-controller,-pod-garbage-collector-controller")
+	if err != nil {
+		return err
+	}
+	return c.awaitControllerManager(ctx)
 }
 
 // say tells about progress.

@@ -58,7 +58,7 @@ func TestStateIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Nodes != 3 || got.hostIP() != "172.30.7.1" || got.anyAlive() {
-		t.Errorf("got %+v", &got.state.Options)
+		t.Errorf("got %+v", &got.Options)
 	}
 	if _, err := got.Process("etcd"); err != nil {
 		t.Error(err)

@@ -105,7 +105,7 @@ func (c *Cluster) launch(p *processState) error {
 		return fmt.Errorf("open the log of %s: %w", p.Name, err)
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(p.Command[0], p.Command[1:]...)
+	cmd := exec.Command(p.Command[0], p.Command[1:]...) //nolint:noctx // it outlives the caller
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, c.Dir
 	cmd.Env = append(os.Environ(), p.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -2,11 +2,14 @@ package catalog
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	nad "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/utils"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/berth-net/berth/pkg/network"
 )
@@ -29,16 +32,19 @@ func readNetworks(p network.Pod) network.Pod {
 }
 
 func selections(text, namespace string) ([]network.Selection, error) {
+	if err := noNull(text); err != nil {
+		return nil, err
+	}
 	list, err := nad.ParseNetworkAnnotation(text, namespace)
 	if err != nil {
 		return nil, fmt.Errorf("write <namespace>/<name>@<interface>, separated by commas, or a JSON list: %w", err)
 	}
 	out := make([]network.Selection, 0, len(list))
 	for _, e := range list {
-		if e == nil || e.Name == "" {
-			return nil, fmt.Errorf("%q has an element without name: name the NetworkAttachmentDefinition", text)
-		}
 		s := network.Selection{Namespace: e.Namespace, Name: e.Name, Interface: e.InterfaceRequest, MAC: e.MacRequest}
+		if err := valid(s); err != nil {
+			return nil, err
+		}
 		for _, ip := range e.IPRequest {
 			if host, _, err := net.ParseCIDR(ip); err == nil {
 				ip = host.String()
@@ -49,6 +55,32 @@ func selections(text, namespace string) ([]network.Selection, error) {
 	}
 	return out, nil
 }
+
+// noNull refuses a JSON list with null in it, which the parser does not expect.
+func noNull(text string) error {
+	var list []*struct{}
+	if json.Unmarshal([]byte(text), &list) == nil && slices.Contains(list, nil) {
+		return fmt.Errorf("%q has an element without name: name the NetworkAttachmentDefinition", text)
+	}
+	return nil
+}
+
+// valid checks the names of a selection: of JSON the parser takes any, also such as no object and no annotation can
+// have.
+func valid(s network.Selection) error {
+	switch {
+	case s.Name == "":
+		return errors.New("an element has no name: name the NetworkAttachmentDefinition")
+	case len(validation.IsDNS1123Subdomain(s.Name)) > 0 || len(validation.IsDNS1123Label(s.Namespace)) > 0:
+		return fmt.Errorf("%q is not the name of a NetworkAttachmentDefinition: write <namespace>/<name>", s)
+	case s.Interface != "" && (len(s.Interface) > maxInterface || len(validation.IsConfigMapKey(s.Interface)) > 0):
+		return fmt.Errorf("%q is not the name of an interface: write at most %d letters, digits, '-', '_' and '.'", s.Interface, maxInterface)
+	}
+	return nil
+}
+
+// maxInterface is how long Linux lets the name of an interface be.
+const maxInterface = 15
 
 const cniType = "kube-ovn"
 

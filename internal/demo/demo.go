@@ -18,7 +18,6 @@ import (
 	"github.com/berth-net/berth/pkg/api/berth/v1alpha1"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/network"
-	"github.com/berth-net/berth/pkg/ovn"
 )
 
 // patience is how long the demo waits for anything, unless it is told otherwise.
@@ -150,7 +149,7 @@ func (w *world) table(ctx context.Context, out io.Writer) error {
 	t := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(t, "\nPOD\tADDRESS\tNODE\tPORT IN OVN\tITS ADDRESSES\tGROUPS")
 	for _, p := range l.Items {
-		name := ovn.PortName(p.Name, p.Namespace, network.DefaultProvider)
+		name := network.PortName(p.Name, p.Namespace, network.DefaultProvider)
 		port, ok := w.nb.Port(name)
 		if !ok {
 			return fmt.Errorf("pod %s is routed and has no port", p.Name)

@@ -82,6 +82,7 @@ func (in install) start(ctx context.Context, w *world) (string, error) {
 	if out, err := exec.CommandContext(ctx, in.tool, "create", db, in.schema).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("ovsdb-tool: %w: %s", err, out)
 	}
+	//nolint:noctx // it is stopped after all that uses it
 	cmd := exec.Command(in.server, "--remote=punix:"+sock, "--unixctl="+filepath.Join(w.dir, "ctl"), db)
 	if err := cmd.Start(); err != nil {
 		return "", fmt.Errorf("ovsdb-server: %w", err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/berth-net/berth/internal/memnb"
+	"github.com/berth-net/berth/pkg/network"
 	"github.com/berth-net/berth/pkg/ovn"
 	"github.com/berth-net/berth/pkg/ovn/nb"
 )
@@ -162,4 +163,4 @@ func podChange(name, sw string, groups ...nb.Group) ovn.Change {
 	return ovn.Change{Key: "default/" + name, Ensure: nb.Rows{Ports: []nb.Port{port}, Groups: groups}}
 }
 
-func portName(pod string) string { return ovn.PortName(pod, "default", "") }
+func portName(pod string) string { return network.PortName(pod, "default", "") }

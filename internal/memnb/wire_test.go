@@ -200,10 +200,10 @@ func TestAnswersAreThoseOfTheRealServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	real, memory := newWire(t, startReal(t)), newWire(t, startMemory(t))
+	server, memory := newWire(t, startReal(t)), newWire(t, startMemory(t))
 	both := func(method, params string) {
 		t.Helper()
-		want, got := real.call(method, params), memory.call(method, params)
+		want, got := server.call(method, params), memory.call(method, params)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s %s (-real +memory):\n%s", method, params, diff)
 		}

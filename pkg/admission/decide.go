@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -291,6 +292,8 @@ func (c *candidate) allocate(ctx context.Context, plan network.Planned, ns netwo
 	have := c.have
 	if c.copied() {
 		have, _ = network.Strip(c.have)
+	} else if c.ours {
+		have = c.present(a)
 	}
 	d.patch = append(patchAnnotations(c.have, wanted(have, ours)), patchFinalizers(c.pod.Finalizers)...)
 	if c.pod.NodeName == "" {
@@ -302,6 +305,24 @@ func (c *candidate) allocate(ctx context.Context, plan network.Planned, ns netwo
 	}
 	d.describe(ours[network.ClaimKey], a)
 	return d, nil
+}
+
+// present are the annotations without those of networks that an earlier call served and that the pod is no longer in,
+// because somebody after us took it out: their leases are nobody's then.
+func (c *candidate) present(a *ipam.Allocation) map[string]string {
+	served := map[string]bool{}
+	for _, h := range c.handler.Ledger.ByClaim(c.claim) {
+		served[h.Provider] = true
+	}
+	for _, i := range a.Interfaces {
+		delete(served, i.Provider)
+	}
+	out := maps.Clone(c.have)
+	maps.DeleteFunc(out, func(k, _ string) bool {
+		provider, _, ok := network.SplitKey(k)
+		return ok && served[provider] && network.Output(k)
+	})
+	return out
 }
 
 // describe tells the audit log what was given.

@@ -160,14 +160,17 @@ func (h *Handler) limited(r *http.Request, req *request) (*decision, error) {
 	return h.decide(ctx, req)
 }
 
-// timeout is the caller's, less the margin; of a very short one half.
-func (h *Handler) timeout(r *http.Request) time.Duration {
+// timeout is the caller's, less the margin.
+func (h *Handler) timeout(r *http.Request) time.Duration { return timeLeft(r, h.Margin) }
+
+// timeLeft is the caller's time less a margin; of a very short one half.
+func timeLeft(r *http.Request, margin time.Duration) time.Duration {
 	d, err := time.ParseDuration(r.URL.Query().Get("timeout"))
 	if err != nil || d <= 0 {
 		d = DefaultTimeout
 	}
 	d = min(d, MaxTimeout)
-	return max(d-h.Margin, d/2)
+	return max(d-margin, d/2)
 }
 
 func (h *Handler) report(req *request, d *decision, start time.Time) {

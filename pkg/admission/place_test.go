@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,10 +38,22 @@ type place struct {
 	random io.Reader
 }
 
+// seeded is a source of randomness that several may read from at once.
+type seeded struct {
+	mu   sync.Mutex
+	from *rand.ChaCha8
+}
+
+func (s *seeded) Read(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.from.Read(b)
+}
+
 func newPlace(t testing.TB) place {
 	t.Helper()
 	at := clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
-	random := rand.NewChaCha8([32]byte{1})
+	random := &seeded{from: rand.NewChaCha8([32]byte{1})}
 	ledger, err := ipam.New(ipam.Options{Store: memstore.New(), Replica: "one", Clock: at, Random: random})
 	if err != nil {
 		t.Fatal(err)

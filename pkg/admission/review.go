@@ -57,8 +57,8 @@ func decode(body []byte) (*request, error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &r); err != nil {
 		return nil, fmt.Errorf("the body is not an AdmissionReview of a pod: %w", err)
 	}
-	if r.APIVersion != admissionv1.SchemeGroupVersion.String() || r.Kind != "AdmissionReview" {
-		return nil, fmt.Errorf("%s of %q is not understood: list v1 in admissionReviewVersions", r.Kind, r.APIVersion)
+	if err := understood(r.APIVersion, r.Kind); err != nil {
+		return nil, err
 	}
 	switch {
 	case r.Request == nil:
@@ -69,6 +69,14 @@ func decode(body []byte) (*request, error) {
 		return nil, errors.New("the request has no pod with metadata")
 	}
 	return r.Request, nil
+}
+
+// understood refuses other versions of reviews.
+func understood(apiVersion, kind string) error {
+	if apiVersion != admissionv1.SchemeGroupVersion.String() || kind != "AdmissionReview" {
+		return fmt.Errorf("%s of %q is not understood: list v1 in admissionReviewVersions", kind, apiVersion)
+	}
+	return nil
 }
 
 // creates tells whether the request is one to answer by more than "allowed".

@@ -285,8 +285,8 @@ func (j judge) untrue(r ipam.Request, err error) string {
 		family   *ipam.FamilyError
 		mac      *ipam.MACReservedError
 	)
-	is := func(true bool, why string) string {
-		if true {
+	is := func(holds bool, why string) string {
+		if holds {
 			return ""
 		}
 		return why

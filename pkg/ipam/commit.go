@@ -13,7 +13,7 @@ import (
 // op is one change of one block. Its committer applies it together with whatever else arrived while the block's last
 // write was in flight.
 type op struct {
-	ctx context.Context
+	ctx context.Context //nolint:containedctx // the caller's, who waits for the op
 	// apply changes the draft and returns the lease that it made or kept. It may be called several times, on ever
 	// newer drafts. An error leaves the draft as it was.
 	apply func(draft *Block) (*Lease, error)

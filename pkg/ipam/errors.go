@@ -140,8 +140,8 @@ func (e *ExhaustedError) Error() string {
 	if e.Pool != "" {
 		where, mend = fmt.Sprintf("pool %s of subnet %s", e.Pool, e.Subnet), "free some, or add some to the pool"
 	}
-	return fmt.Sprintf("no %s address is free in %s (%s in all, %d leased, %s excluded): %s",
-		e.Family, where, e.Figures.Size, e.Figures.Leased, e.Figures.Excluded, mend)
+	return fmt.Sprintf("no %s address is free in %s (%s in all: %d leased, %s excluded, %s free, %d resting): %s",
+		e.Family, where, e.Figures.Size, e.Figures.Leased, e.Figures.Excluded, e.Figures.Free, e.Figures.Resting, mend)
 }
 
 // Reason is Exhausted.

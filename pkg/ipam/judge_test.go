@@ -158,11 +158,11 @@ func (j judge) given(ir ipam.InterfaceRequest, as ipam.Assignment) error {
 			}
 			// A choice whose address the interface has already comes before the others.
 			if j.exact && j.grantable(ir, c, choice) && !slices.ContainsFunc(ir.Choices, func(o []netip.Addr) bool { return j.owned(ir, c, o) }) {
-				return fmt.Errorf("%v from %s/%s could be had and was passed over (%v)", choice, c.Subnet.Name(), c.Pool, why)
+				return fmt.Errorf("%v from %s/%s could be had and was passed over (%w)", choice, c.Subnet.Name(), c.Pool, why)
 			}
 		}
 	}
-	return fmt.Errorf("nothing that was asked for: %v", why)
+	return fmt.Errorf("nothing that was asked for: %w", why)
 }
 
 func (j judge) owned(ir ipam.InterfaceRequest, c ipam.Source, choice []netip.Addr) bool {

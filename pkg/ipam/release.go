@@ -197,7 +197,7 @@ func (l *Ledger) each(ctx context.Context, refs []Ref, opFor func(Ref) *op) ([]H
 			o := opFor(r)
 			o.ctx = ctx
 			e := l.entryAt(r)
-			x, err := l.submit(e, o)
+			x, err := l.submit(e, o) //nolint:contextcheck // a write serves many callers
 			var stale *StaleError
 			if o.frees && errors.As(err, &stale) {
 				err = nil

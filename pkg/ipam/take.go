@@ -22,7 +22,7 @@ const attempts = 12
 func (l *Ledger) Take(ctx context.Context, r Request) (*Allocation, error) {
 	for try := 0; ; try++ {
 		t := &taking{ledger: l, ctx: ctx, request: r, claim: r.Claim}
-		a, err := t.run()
+		a, err := t.run() //nolint:contextcheck // what is given back outlives the caller
 		if err == nil {
 			return a, nil
 		}
@@ -49,7 +49,7 @@ func (l *Ledger) Take(ctx context.Context, r Request) (*Allocation, error) {
 // Preview tells what Take would give now, without writing.
 func (l *Ledger) Preview(ctx context.Context, r Request) (*Allocation, error) {
 	for try := 0; ; try++ {
-		a, err := (&taking{ledger: l, ctx: ctx, request: r, claim: r.Claim, drafts: map[string]*Block{}}).run()
+		a, err := (&taking{ledger: l, ctx: ctx, request: r, claim: r.Claim, drafts: map[string]*Block{}}).run() //nolint:contextcheck // nothing is written
 		if try >= attempts || !errors.Is(err, errRival) {
 			return a, err
 		}
@@ -73,7 +73,7 @@ func (l *Ledger) pause(ctx context.Context, try int) error {
 // taking is one attempt of a Take.
 type taking struct {
 	ledger  *Ledger
-	ctx     context.Context
+	ctx     context.Context //nolint:containedctx // a taking is one call
 	request Request
 	claim   Claim
 	have    []Held            // leases that the pod or its owner had before

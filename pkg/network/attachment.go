@@ -68,8 +68,21 @@ func (pl *planner) networks() []*net {
 	}
 	if err := pl.pod.NetworksErr; err != nil {
 		pl.errs = append(pl.errs, field.Invalid(annotationPath(NetworksKey), pl.pod.Annotations[NetworksKey], err.Error()))
-		return nets
+	} else {
+		nets = pl.attachments(nets)
 	}
+	served := map[string]bool{}
+	for _, n := range nets {
+		n.own, n.from = pl.asked(n)
+		n.asked = pl.named(n)
+		served[n.provider] = true
+	}
+	pl.unserved(served)
+	return nets
+}
+
+// attachments adds those that the pod names to its networks.
+func (pl *planner) attachments(nets []*net) []*net {
 	times := map[string]int{}
 	for _, s := range pl.pod.Networks {
 		times[s.String()]++
@@ -95,11 +108,6 @@ func (pl *planner) networks() []*net {
 		taken[n.provider] = true
 		nets = append(nets, n)
 	}
-	for _, n := range nets {
-		n.own, n.from = pl.asked(n)
-		n.asked = pl.named(n)
-	}
-	pl.unserved(taken)
 	return nets
 }
 

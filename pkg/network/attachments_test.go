@@ -35,7 +35,7 @@ func nad(name string, change ...func(*Selection)) Selection {
 	return s
 }
 
-func named(ifName string) func(*Selection) { return func(s *Selection) { s.Interface = ifName } }
+func onInterface(ifName string) func(*Selection) { return func(s *Selection) { s.Interface = ifName } }
 func asking(mac string, ips ...string) func(*Selection) {
 	return func(s *Selection) { s.MAC, s.IPs = mac, ips }
 }
@@ -121,7 +121,7 @@ func TestDefaultNetworkReplaced(t *testing.T) {
 func TestB111OneAttachmentTwice(t *testing.T) {
 	const def, first, second = "ovn from ovn-default", "n1.default.ovn.net1 from s1", "n1.default.ovn.net2 from s1"
 	const ipOf2, macOf2 = "n1.default.kubernetes.io/ip_address.net2", "n1.default.kubernetes.io/mac_address.net2"
-	both := []Selection{nad("n1", named("net1")), nad("n1", named("net2"))}
+	both := []Selection{nad("n1", onInterface("net1")), nad("n1", onInterface("net2"))}
 	cases := map[string]struct {
 		world
 		want result
@@ -129,13 +129,13 @@ func TestB111OneAttachmentTwice(t *testing.T) {
 		"without names":   {attached(annotated(), nad("n1"), nad("n1")), result{Networks: []string{def, "n1.default.ovn from s1", second}}},
 		"after another":   {attached(annotated(), nad("n2"), nad("n1"), nad("n1")), result{Networks: []string{def, "n2.default.ovn from s2", "n1.default.ovn from s1", "n1.default.ovn.net3 from s1"}}},
 		"with names":      {attached(annotated(), both...), result{Networks: []string{def, first, second}}},
-		"one name":        {attached(annotated(), nad("n1", named("eth7")), nad("n1")), result{Networks: []string{def, "n1.default.ovn.eth7 from s1", "n1.default.ovn from s1"}}},
-		"one name twice":  {attached(annotated(), nad("n1", named("a")), nad("n1", named("a"))), result{Errors: []string{`networks][1]: Duplicate value: "default/n1"`}}},
-		"name, but once":  {attached(annotated(), nad("n1", named("net1"))), result{Networks: []string{def, "n1.default.ovn from s1"}}},
+		"one name":        {attached(annotated(), nad("n1", onInterface("eth7")), nad("n1")), result{Networks: []string{def, "n1.default.ovn.eth7 from s1", "n1.default.ovn from s1"}}},
+		"one name twice":  {attached(annotated(), nad("n1", onInterface("a")), nad("n1", onInterface("a"))), result{Errors: []string{`networks][1]: Duplicate value: "default/n1"`}}},
+		"name, but once":  {attached(annotated(), nad("n1", onInterface("net1"))), result{Networks: []string{def, "n1.default.ovn from s1"}}},
 		"the second asks": {attached(annotated(ipOf2, " 10.30.0.9 ", macOf2, "02:00:00:00:00:01"), both...), result{Networks: []string{def, first, second + ", asks 10.30.0.9, mac 02:00:00:00:00:01"}}},
-		"asks, but once":  {attached(annotated(ipOf2, "10.30.0.9"), nad("n1", named("net2"))), result{Networks: []string{def, second + ", asks 10.30.0.9"}}},
-		"by selection":    {attached(annotated(), nad("n1", named("net1")), nad("n1", named("net2"), asking("", "10.30.0.9"))), result{Networks: []string{def, first, second + ", asks 10.30.0.9"}}},
-		"by both ways": {attached(annotated(ipOf2, "10.30.0.9"), nad("n1", named("net1")), nad("n1", named("net2"), asking("", "10.30.0.8"))), result{Networks: []string{def, first, second + ", asks 10.30.0.9"},
+		"asks, but once":  {attached(annotated(ipOf2, "10.30.0.9"), nad("n1", onInterface("net2"))), result{Networks: []string{def, second + ", asks 10.30.0.9"}}},
+		"by selection":    {attached(annotated(), nad("n1", onInterface("net1")), nad("n1", onInterface("net2"), asking("", "10.30.0.9"))), result{Networks: []string{def, first, second + ", asks 10.30.0.9"}}},
+		"by both ways": {attached(annotated(ipOf2, "10.30.0.9"), nad("n1", onInterface("net1")), nad("n1", onInterface("net2"), asking("", "10.30.0.8"))), result{Networks: []string{def, first, second + ", asks 10.30.0.9"},
 			Warnings: []string{`networks="10.30.0.8" was ignored: ` + ipOf2 + ` says "10.30.0.9"`}}},
 		"by its network's key": {attached(annotated("n1.default.ovn.net2.kubernetes.io/ip_address", "10.30.0.9"), both...), result{Networks: []string{def, first, second + ", asks 10.30.0.9"}, Requested: `{"n1.default.ovn.net2":{"ip_address":"10.30.0.9"}}`}},
 		"bad":                  {attached(annotated(ipOf2, "x", macOf2, "zz"), both...), result{Errors: []string{"metadata.annotations[" + ipOf2 + `]: Invalid value: "x"`, "metadata.annotations[" + macOf2 + `]: Invalid value: "zz"`}}},

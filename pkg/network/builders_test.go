@@ -273,3 +273,36 @@ func member(set, pod string, pairs ...string) Pod {
 	p.Name = pod
 	return controlled(p, "apps/v1", "StatefulSet", set)
 }
+
+// answerTo gives each network the first of its choices, and the first host addresses that its subnet has.
+func answerTo(p Planned) *ipam.Allocation {
+	a := &ipam.Allocation{Claim: claimA}
+	for _, i := range p.Interfaces {
+		s := i.Candidates[0].Set
+		as := ipam.Assignment{Provider: i.Provider, Subnet: s, MAC: i.MAC}
+		families := i.Families
+		if len(families) == 0 {
+			families = s.Families()
+		}
+		for _, f := range families {
+			prefix, _ := s.Prefix(f)
+			address := prefix.Addr().Next().Next()
+			if len(i.Choices) > 0 {
+				for _, c := range i.Choices[0] {
+					if ipam.FamilyOf(c) == f {
+						address = c
+					}
+				}
+			}
+			as.Leases = append(as.Leases, ipam.Held{Lease: ipam.Lease{Address: address}})
+			if as.MAC == (ipam.MAC{}) && f == ipam.IPv4 && !i.IPAMOnly {
+				as.MAC = ipam.DerivedMAC(address)
+			}
+		}
+		if as.MAC == (ipam.MAC{}) && !i.IPAMOnly {
+			as.MAC = ipam.MAC{0x0e, 0, 0, 0, 0, 1}
+		}
+		a.Interfaces = append(a.Interfaces, as)
+	}
+	return a
+}

@@ -67,3 +67,64 @@ func TestPodOf(t *testing.T) {
 		t.Error(p.String())
 	}
 }
+
+// Kinds are told apart by their API group, also those that the configuration names.
+func TestB113OwnersByGroup(t *testing.T) {
+	cfg := Config{Owners: []OwnerKind{{Group: "example.com", Kind: "Cell"}, {Group: "", Kind: "ReplicationController"}, {Group: "example.com", Kind: "StatefulSet"}}}
+	pod := func(api, kind, name, pod string) Pod {
+		return controlled(Pod{Namespace: "a", Name: pod}, api, kind, name)
+	}
+	cases := map[string]struct {
+		pod  Pod
+		cfg  Config
+		want ipam.Owner
+	}{
+		"built-in set":            {pod("apps/v1", "StatefulSet", "web", "web-0"), cfg, ipam.Owner{Group: "apps", Kind: "StatefulSet", Namespace: "a", Name: "web-0"}},
+		"another version":         {pod("apps/v1beta2", "StatefulSet", "web", "web-0"), cfg, ipam.Owner{Group: "apps", Kind: "StatefulSet", Namespace: "a", Name: "web-0"}},
+		"OpenKruise's":            {pod("apps.kruise.io/v1beta1", "StatefulSet", "web", "web-0"), cfg, ipam.Owner{Group: "apps.kruise.io", Kind: "StatefulSet", Namespace: "a", Name: "web-0"}},
+		"configured":              {pod("example.com/v1", "Cell", "c", "c-xyz"), cfg, ipam.Owner{Group: "example.com", Kind: "Cell", Namespace: "a", Name: "c:c-xyz"}},
+		"configured, core group":  {pod("v1", "ReplicationController", "c", "c-xyz"), cfg, ipam.Owner{Kind: "ReplicationController", Namespace: "a", Name: "c:c-xyz"}},
+		"configured set":          {pod("example.com/v1", "StatefulSet", "web", "web-0"), cfg, ipam.Owner{Group: "example.com", Kind: "StatefulSet", Namespace: "a", Name: "web:web-0"}},
+		"configured, no name yet": {pod("example.com/v1", "Cell", "c", ""), cfg, ipam.PodOwner("a")},
+		"not configured":          {pod("example.com/v1", "Cell", "c", "c-xyz"), Config{}, ipam.PodOwner("a")},
+		"kind of another group":   {pod("example.org/v1", "Cell", "c", "c-xyz"), cfg, ipam.PodOwner("a")},
+		"set of the core group":   {pod("v1", "StatefulSet", "web", "web-0"), cfg, ipam.PodOwner("a")},
+		"group that begins alike": {pod("apps.kruise.io.evil/v1", "StatefulSet", "web", "web-0"), cfg, ipam.PodOwner("a")},
+		"machine of another":      {pod("example.com/v1", "VirtualMachineInstance", "vm", "virt-launcher-vm-x"), cfg, ipam.PodOwner("a")},
+		"no version":              {pod("a/b/c", "StatefulSet", "web", "web-0"), cfg, ipam.PodOwner("a")},
+		"nobody":                  {Pod{Namespace: "a", Name: "web-0"}, cfg, ipam.PodOwner("a")},
+	}
+	for name, c := range cases {
+		if d := cmp.Diff(c.want, OwnerOf(c.pod, c.cfg)); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}
+
+// The launchers of one machine share owner, port and record, also while they run side by side.
+func TestB59LaunchersOfOneMachine(t *testing.T) {
+	launcher := func(pod, machine string, pairs ...string) Pod {
+		p := annotated(pairs...)
+		p.Name = pod
+		return controlled(p, "kubevirt.io/v1", "VirtualMachineInstance", machine)
+	}
+	source, target := launcher("virt-launcher-vm1-aaaaa", "vm1"), launcher("virt-launcher-vm1-bbbbb", "vm1", "kubevirt.io/migrationJobName", "m")
+	want := ipam.Owner{Group: "kubevirt.io", Kind: "VirtualMachine", Namespace: "default", Name: "vm1"}
+	for _, p := range []Pod{source, target} {
+		w := attached(p, nad("n1"), nad("mv"))
+		w.check(t, result{Networks: []string{"ovn from ovn-default, vm vm1", "n1.default.ovn from s1, vm vm1", "mv.default from mv, address alone"}})
+		planned, _ := Plan(w.pod, w.ns, w.cat, w.cfg)
+		if planned.Owner != want || PortName(Identity(p, planned.Owner), p.Namespace, "n1.default.ovn") != "vm1.default.n1.default.ovn" {
+			t.Errorf("%s: %v %s", p, planned.Owner, Identity(p, planned.Owner))
+		}
+	}
+	if other := OwnerOf(launcher("virt-launcher-vm1-aaaaa", "vm2"), Config{}); other == want || !other.Sticky() {
+		t.Errorf("another machine's launcher is %v", other)
+	}
+	forgotten := usually(source)
+	forgotten.cfg.ForgetVMs = true
+	forgotten.check(t, result{Networks: []string{"ovn from ovn-default"}})
+	if o := OwnerOf(source, forgotten.cfg); o != ipam.PodOwner("default") {
+		t.Errorf("a machine that is to be forgotten is %v", o)
+	}
+}

@@ -165,16 +165,16 @@ func (pl *planner) vip(n *net, i *Interface, name string) {
 	case v == nil:
 		err = fmt.Errorf("there is no Vip %q: make it, or name another", name)
 	case v.DeletionTimestamp != nil:
-		err = fmt.Errorf("Vip %q is being deleted: name another", name)
+		err = fmt.Errorf("the Vip %q is being deleted: name another", name)
 	case v.Spec.Namespace != "" && v.Spec.Namespace != pl.pod.Namespace:
-		err = fmt.Errorf("Vip %q is for namespace %s: name one of this namespace", name, v.Spec.Namespace)
+		err = fmt.Errorf("the Vip %q is for namespace %s: name one of this namespace", name, v.Spec.Namespace)
 	case v.Spec.Type != "":
-		err = fmt.Errorf("Vip %q is of type %s, which no pod can use: name another", name, v.Spec.Type)
+		err = fmt.Errorf("the Vip %q is of type %s, which no pod can use: name another", name, v.Spec.Type)
 	}
 	if err == nil {
 		var as []netip.Addr
 		if as, err = ParseAddresses(v.Status.V4IP + "," + v.Status.V6IP); err == nil && len(as) == 0 {
-			err = fmt.Errorf("Vip %q has no address yet: wait until its status has one", name)
+			err = fmt.Errorf("the Vip %q has no address yet: wait until its status has one", name)
 		}
 		i.Choices = [][]netip.Addr{as}
 	}
@@ -187,7 +187,7 @@ func (pl *planner) vip(n *net, i *Interface, name string) {
 	}
 	i.Reservation = ipam.Owner{Group: kubeOVNGroup, Kind: ipam.KindVip, Name: name}
 	if s := strings.TrimSpace(n.asked[SuffixSubnet]); s != "" && s != v.Spec.Subnet {
-		pl.invalidOwn(n, SuffixVip, name, fmt.Errorf("Vip %q is in subnet %s, and %s is asked for: keep one of the two", name, v.Spec.Subnet, s))
+		pl.invalidOwn(n, SuffixVip, name, fmt.Errorf("the Vip %q is in subnet %s, and %s is asked for: keep one of the two", name, v.Spec.Subnet, s))
 	}
 	n.asked = with(n.asked, SuffixSubnet, v.Spec.Subnet)
 }

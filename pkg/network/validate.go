@@ -205,7 +205,7 @@ func (pl *planner) aaps(v string) error {
 		case vip == nil:
 			return fmt.Errorf("there is no Vip %q: make it, or name another", name)
 		case vip.Spec.Namespace != pl.pod.Namespace:
-			return fmt.Errorf("Vip %q is for namespace %q: name one of this namespace", name, vip.Spec.Namespace)
+			return fmt.Errorf("the Vip %q is for namespace %q: name one of this namespace", name, vip.Spec.Namespace)
 		}
 	}
 	return nil

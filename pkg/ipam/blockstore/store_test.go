@@ -58,12 +58,12 @@ func TestErrorsOfWrites(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked atomic.Int32
-			s := open(t, memkube.Options{Intercept: func(r memkube.Request) memkube.Fault {
+			s := open(t, memkube.Options{Intercept: func(memkube.Request) memkube.Fault {
 				asked.Add(1)
 				return memkube.Fault{Err: c.err}
 			}})
 			_, err := s.Write(t.Context(), storetest.Blocks()[0])
-			if err == nil || errors.Is(err, ipam.ErrConflict) != (c.want == ipam.ErrConflict) || errors.Is(err, ipam.ErrRefused) != (c.want == ipam.ErrRefused) {
+			if err == nil || errors.Is(err, ipam.ErrConflict) != errors.Is(c.want, ipam.ErrConflict) || errors.Is(err, ipam.ErrRefused) != errors.Is(c.want, ipam.ErrRefused) {
 				t.Errorf("got %v, want kind %v", err, c.want)
 			}
 			if n := asked.Load(); n != 1 {

@@ -39,7 +39,7 @@ func (s *Store) Watch(ctx context.Context, o ipam.Observer) error {
 
 // sink is the reflector's store. It keeps nothing: the observer is the cache.
 type sink struct {
-	ctx      context.Context
+	ctx      context.Context //nolint:containedctx // a reflector's store gets none, and it lives as long as the watch
 	observer ipam.Observer
 	synced   func()
 }
