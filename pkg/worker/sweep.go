@@ -10,10 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-net/berth/internal/facts"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/lifecycle"
-	"github.com/berth-net/berth/pkg/network"
 	"github.com/berth-net/berth/pkg/ovn"
 	"github.com/berth-net/berth/pkg/ovn/nb"
 )
@@ -104,7 +104,7 @@ func (w *Worker) sweep(ctx context.Context) error {
 	})
 	w.see(findings)
 	w.Metrics.pending.Set(float64(finalizing))
-	r := &repair{Worker: w, keeper: newKeeper(w.Live, w.Client.RESTMapper()), records: byName, carriers: map[string][]lifecycle.Pod{}}
+	r := &repair{Worker: w, keeper: facts.NewKeeper(w.Live, w.Client.RESTMapper()), records: byName, carriers: map[string][]lifecycle.Pod{}}
 	var errs []error
 	counts := map[lifecycle.Kind]int{}
 	for _, f := range w.twice(findings) {
@@ -151,34 +151,13 @@ func (w *Worker) pods(ctx context.Context) ([]lifecycle.Pod, int, error) {
 	finalizing := 0
 	var out []lifecycle.Pod
 	for i := range list.Items {
-		p := podFacts(&list.Items[i])
+		p := facts.Pod(&list.Items[i])
 		if p.Deleting && p.Finalized {
 			finalizing++
 		}
 		out = append(out, p)
 	}
 	return out, finalizing, nil
-}
-
-func podFacts(p *corev1.Pod) lifecycle.Pod {
-	out := lifecycle.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Over: lifecycle.Ended(p),
-		Deleting: p.DeletionTimestamp != nil}
-	for _, f := range p.Finalizers {
-		out.Finalized = out.Finalized || f == network.Finalizer
-	}
-	// While it has the finalizer, its end is the reconciler's work.
-	out.Over = out.Over && !out.Finalized
-	claim, ok := network.ClaimOf(p.Annotations)
-	if !ok {
-		return out
-	}
-	out.Claim = claim
-	for _, c := range network.Carried(p.Annotations) {
-		if p.Annotations[network.Key(c.Provider, network.SuffixCIDR)] != "" {
-			out.Addresses = append(out.Addresses, c.Addresses...)
-		}
-	}
-	return out
 }
 
 // records gives the IP records that this project made.
@@ -192,8 +171,7 @@ func (w *Worker) records(ctx context.Context) ([]lifecycle.Record, map[string]*k
 	for i := range list.Items {
 		ip := &list.Items[i]
 		byName[ip.Name] = ip
-		out = append(out, lifecycle.Record{Name: ip.Name, Namespace: ip.Spec.Namespace, Pod: ip.Spec.PodName,
-			PodUID: ip.Annotations[annotationUID], Claim: ipam.Claim(ip.Labels[labelClaim])})
+		out = append(out, facts.Record(ip))
 	}
 	return out, byName, nil
 }
@@ -201,7 +179,7 @@ func (w *Worker) records(ctx context.Context) ([]lifecycle.Record, map[string]*k
 // repair is the second half of one sweep.
 type repair struct {
 	*Worker
-	keeper   *keeper
+	keeper   *facts.Keeper
 	records  map[string]*kubeovnv1.IP
 	carriers map[string][]lifecycle.Pod
 }
@@ -209,7 +187,7 @@ type repair struct {
 // kept tells that a finding is none, for a sticky owner keeps the lease, or nobody knows.
 func (r *repair) kept(ctx context.Context, f lifecycle.Finding) bool {
 	loose := f.Kind == lifecycle.LeasePending || f.Kind == lifecycle.LeaseOrphaned
-	return loose && f.Lease.Owner.Sticky() && r.keeper.keeps(ctx, f.Lease.Owner) != lifecycle.No
+	return loose && f.Lease.Owner.Sticky() && r.keeper.Keeps(ctx, f.Lease.Owner) != lifecycle.No
 }
 
 func (r *repair) mend(ctx context.Context, f lifecycle.Finding) error {
@@ -283,7 +261,7 @@ func (r *repair) carriedLive(ctx context.Context, l ipam.Held) (bool, error) {
 			return false, fmt.Errorf("list the pods of namespace %s: %w", l.Owner.Namespace, err)
 		}
 		for i := range list.Items {
-			pods = append(pods, podFacts(&list.Items[i]))
+			pods = append(pods, facts.Pod(&list.Items[i]))
 		}
 		r.carriers[l.Owner.Namespace] = pods
 	}

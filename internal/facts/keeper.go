@@ -1,4 +1,4 @@
-package worker
+package facts
 
 import (
 	"context"
@@ -17,19 +17,21 @@ import (
 
 const kindStatefulSet = "StatefulSet"
 
-// keeper asks the API server whether sticky owners still want their leases, each at most once.
-type keeper struct {
+// Keeper asks the API server whether sticky owners still want their leases, each at most once. It is not safe for
+// concurrent use.
+type Keeper struct {
 	live   client.Reader
 	mapper meta.RESTMapper
 	known  map[ipam.Owner]lifecycle.Answer
 }
 
-func newKeeper(live client.Reader, mapper meta.RESTMapper) *keeper {
-	return &keeper{live: live, mapper: mapper, known: map[ipam.Owner]lifecycle.Answer{}}
+// NewKeeper makes one that reads from live.
+func NewKeeper(live client.Reader, mapper meta.RESTMapper) *Keeper {
+	return &Keeper{live: live, mapper: mapper, known: map[ipam.Owner]lifecycle.Answer{}}
 }
 
-// keeps answers Unknown on any doubt: the kind isn't served, the read failed, the object isn't understood.
-func (k *keeper) keeps(ctx context.Context, o ipam.Owner) lifecycle.Answer {
+// Keeps answers Unknown on any doubt: the kind isn't served, the read failed, the object isn't understood.
+func (k *Keeper) Keeps(ctx context.Context, o ipam.Owner) lifecycle.Answer {
 	if !o.Sticky() {
 		return lifecycle.No
 	}
@@ -41,7 +43,7 @@ func (k *keeper) keeps(ctx context.Context, o ipam.Owner) lifecycle.Answer {
 	return a
 }
 
-func (k *keeper) ask(ctx context.Context, o ipam.Owner) lifecycle.Answer {
+func (k *Keeper) ask(ctx context.Context, o ipam.Owner) lifecycle.Answer {
 	mapping, err := k.mapper.RESTMapping(schema.GroupKind{Group: o.Group, Kind: o.Kind})
 	if err != nil {
 		return lifecycle.Unknown
@@ -53,10 +55,11 @@ func (k *keeper) ask(ctx context.Context, o ipam.Owner) lifecycle.Answer {
 		}
 		return lifecycle.Unknown
 	}
+	name, _, _ = strings.Cut(name, ":") // of a configured kind: who must exist, and whose address it is
 	return k.read(ctx, mapping.GroupVersionKind, o.Namespace, name, ordinal)
 }
 
-func (k *keeper) read(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, ordinal int64) lifecycle.Answer {
+func (k *Keeper) read(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, ordinal int64) lifecycle.Answer {
 	var obj unstructured.Unstructured
 	obj.SetGroupVersionKind(gvk)
 	err := k.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &obj)
