@@ -12,13 +12,12 @@ import (
 
 	"github.com/cert-manager/cert-manager/pkg/util/pki"
 	"github.com/go-logr/logr"
-	registration "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 )
 
@@ -27,9 +26,10 @@ var ErrNotInjected = errors.New("the webhook configuration does not carry the CA
 
 // InjectorOptions configures NewInjector.
 type InjectorOptions struct {
-	// Client needs get, list, watch and patch on the configuration.
+	// Client needs get, list, watch and patch on the configurations.
 	Client kubernetes.Interface
-	// Name is the MutatingWebhookConfiguration's. All its webhooks are taken to be ours.
+	// Name is that of the MutatingWebhookConfiguration, and of the ValidatingWebhookConfiguration. All their webhooks are
+	// taken to be ours.
 	Name string
 	// Bundle gives the PEM bundle to write; nothing is written while it is empty.
 	Bundle func() []byte
@@ -39,14 +39,16 @@ type InjectorOptions struct {
 	Log logr.Logger
 }
 
-// Injector keeps a CA bundle in clientConfig.caBundle of every webhook of one MutatingWebhookConfiguration, and writes no
-// other field: a JSON patch that tests each webhook's name at its index.
+// Injector keeps a CA bundle in clientConfig.caBundle of every webhook of the MutatingWebhookConfiguration and of the
+// ValidatingWebhookConfiguration of one name, and writes no other field: a JSON patch that tests each webhook's name at
+// its index. The mutating one has to be there, the validating one may be.
 type Injector struct {
 	opts    InjectorOptions
+	targets []target
 	changed chan struct{}
 
 	mu   sync.RWMutex
-	seen *registration.MutatingWebhookConfiguration
+	seen map[string][]hook // by kind; a configuration that is not there has no entry
 }
 
 // NewInjector checks the options.
@@ -57,7 +59,7 @@ func NewInjector(o InjectorOptions) (*Injector, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	return &Injector{opts: o, changed: make(chan struct{}, 1)}, nil
+	return &Injector{opts: o, targets: targets(o.Client, o.Name), changed: make(chan struct{}, 1), seen: map[string][]hook{}}, nil
 }
 
 // Notify says that the bundle may have changed. A nil Injector ignores it.
@@ -78,8 +80,11 @@ func (i *Injector) Run(ctx context.Context) error {
 	byName := fields.OneTermEqualSelector(metav1.ObjectNameField, i.opts.Name).String()
 	factory := informers.NewSharedInformerFactoryWithOptions(i.opts.Client, 0,
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = byName }))
-	if _, err := factory.Admissionregistration().V1().MutatingWebhookConfigurations().Informer().AddEventHandler(poker(i.changed)); err != nil {
-		return fmt.Errorf("MutatingWebhookConfiguration %s can't be watched, allow get, list and watch: %w", i.opts.Name, err)
+	api := factory.Admissionregistration().V1()
+	for _, informer := range []cache.SharedIndexInformer{api.MutatingWebhookConfigurations().Informer(), api.ValidatingWebhookConfigurations().Informer()} {
+		if _, err := informer.AddEventHandler(poker(i.changed)); err != nil {
+			return fmt.Errorf("the webhook configurations %s can't be watched, allow get, list and watch: %w", i.opts.Name, err)
+		}
 	}
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
@@ -104,36 +109,44 @@ func (i *Injector) Run(ctx context.Context) error {
 	}
 }
 
-// inject reads the configuration, live, and writes the bundle where it is missing.
+// inject reads the configurations, live, and writes the bundle where it is missing. One that can't be written does not
+// keep the other from it.
 func (i *Injector) inject(ctx context.Context) error {
-	api := i.opts.Client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	var errs []error
+	for _, t := range i.targets {
+		errs = append(errs, i.injectInto(ctx, t))
+	}
+	return errors.Join(errs...)
+}
+
+func (i *Injector) injectInto(ctx context.Context, t target) error {
 	for range attempts {
-		cfg, err := api.Get(ctx, i.opts.Name, metav1.GetOptions{})
+		hooks, err := t.get(ctx)
 		if apierrors.IsNotFound(err) {
-			i.saw(nil)
+			i.saw(t.kind, nil, false)
 			return nil // the watch tells when it is there
 		}
 		if err != nil {
-			return fmt.Errorf("MutatingWebhookConfiguration %s can't be read, allow get on it: %w", i.opts.Name, err)
+			return fmt.Errorf("%s %s can't be read, allow get on it: %w", t.kind, i.opts.Name, err)
 		}
-		i.saw(cfg)
-		patch, err := bundlePatch(cfg, i.opts.Bundle())
+		i.saw(t.kind, hooks, true)
+		patch, err := bundlePatch(hooks, i.opts.Bundle())
 		if err != nil || patch == nil {
 			return err
 		}
-		cfg, err = api.Patch(ctx, i.opts.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+		hooks, err = t.patch(ctx, patch)
 		switch {
 		case err == nil:
-			i.saw(cfg)
-			i.opts.Log.Info("wrote the CA bundle", "configuration", i.opts.Name)
+			i.saw(t.kind, hooks, true)
+			i.opts.Log.Info("wrote the CA bundle", "kind", t.kind, "configuration", i.opts.Name)
 			return nil
 		case apierrors.IsInvalid(err), apierrors.IsConflict(err), apierrors.IsNotFound(err), isUnprocessable(err):
 			continue // it changed since it was read
 		default:
-			return fmt.Errorf("MutatingWebhookConfiguration %s can't be patched, allow patch on it: %w", i.opts.Name, err)
+			return fmt.Errorf("%s %s can't be patched, allow patch on it: %w", t.kind, i.opts.Name, err)
 		}
 	}
-	return fmt.Errorf("MutatingWebhookConfiguration %s changed %d times in a row, it will be tried again", i.opts.Name, attempts)
+	return fmt.Errorf("%s %s changed %d times in a row, it will be tried again", t.kind, i.opts.Name, attempts)
 }
 
 // isUnprocessable recognises a failed test of a JSON patch, whose status has no reason of its own.
@@ -149,17 +162,17 @@ type operation struct {
 }
 
 // bundlePatch is nil when every webhook carries the bundle already, or there is none.
-func bundlePatch(cfg *registration.MutatingWebhookConfiguration, bundle []byte) ([]byte, error) {
+func bundlePatch(hooks []hook, bundle []byte) ([]byte, error) {
 	if len(bundle) == 0 {
 		return nil, nil
 	}
 	var ops []operation
-	for n, w := range cfg.Webhooks {
-		if bytes.Equal(w.ClientConfig.CABundle, bundle) {
+	for n, w := range hooks {
+		if bytes.Equal(w.bundle, bundle) {
 			continue
 		}
 		at := fmt.Sprintf("/webhooks/%d", n)
-		ops = append(ops, operation{Op: "test", Path: at + "/name", Value: w.Name},
+		ops = append(ops, operation{Op: "test", Path: at + "/name", Value: w.name},
 			operation{Op: "add", Path: at + "/clientConfig/caBundle", Value: bundle})
 	}
 	if len(ops) == 0 {
@@ -172,42 +185,50 @@ func bundlePatch(cfg *registration.MutatingWebhookConfiguration, bundle []byte) 
 	return patch, nil
 }
 
-func (i *Injector) saw(cfg *registration.MutatingWebhookConfiguration) {
+func (i *Injector) saw(kind string, hooks []hook, there bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.seen = cfg
+	if !there {
+		delete(i.seen, kind)
+		return
+	}
+	i.seen[kind] = hooks
 }
 
-// Healthy is nil once every webhook of the configuration, as last seen, carries the bundle.
+// Healthy is nil once every webhook of the configurations, as last seen, carries the bundle.
 func (i *Injector) Healthy() error {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	if i.seen == nil {
-		return fmt.Errorf("%w: MutatingWebhookConfiguration %s is not there, apply the manifests", ErrNotInjected, i.opts.Name)
+	if _, there := i.seen[kindMutating]; !there {
+		return fmt.Errorf("%w: %s %s is not there, apply the manifests", ErrNotInjected, kindMutating, i.opts.Name)
 	}
 	bundle := i.opts.Bundle()
 	if len(bundle) == 0 {
 		return fmt.Errorf("%w: there is no bundle yet", ErrNotInjected)
 	}
-	for _, w := range i.seen.Webhooks {
-		if !bytes.Equal(w.ClientConfig.CABundle, bundle) {
-			return fmt.Errorf("%w: webhook %s of %s, see the log for why it can't be written", ErrNotInjected, w.Name, i.opts.Name)
+	for _, t := range i.targets {
+		for _, w := range i.seen[t.kind] {
+			if !bytes.Equal(w.bundle, bundle) {
+				return fmt.Errorf("%w: webhook %s of %s %s, see the log for why it can't be written", ErrNotInjected, w.name, t.kind, i.opts.Name)
+			}
 		}
 	}
 	return nil
 }
 
-// Trusts says whether every webhook of the configuration, as last seen, trusts an authority.
+// Trusts says whether every webhook of the configurations, as last seen, trusts an authority.
 func (i *Injector) Trusts(ca *x509.Certificate) bool {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	if i.seen == nil || len(i.seen.Webhooks) == 0 {
+	if len(i.seen[kindMutating]) == 0 {
 		return false
 	}
-	for _, w := range i.seen.Webhooks {
-		bundle, err := pki.DecodeX509CertificateSetBytes(w.ClientConfig.CABundle)
-		if err != nil || !slices.ContainsFunc(bundle, ca.Equal) {
-			return false
+	for _, t := range i.targets {
+		for _, w := range i.seen[t.kind] {
+			bundle, err := pki.DecodeX509CertificateSetBytes(w.bundle)
+			if err != nil || !slices.ContainsFunc(bundle, ca.Equal) {
+				return false
+			}
 		}
 	}
 	return true

@@ -101,6 +101,7 @@ func TestInjector(t *testing.T) {
 		}
 		awaitConfig(ctx, t, cs, all(bundle))
 	}
+	validates(ctx, t, cs, injector, bundle)
 	writes := s.Requests()["patch mutatingwebhookconfigurations"]
 	if err := injector.inject(ctx); err != nil || s.Requests()["patch mutatingwebhookconfigurations"] != writes {
 		t.Errorf("wrote without need: %v", err)
@@ -114,6 +115,38 @@ func TestInjector(t *testing.T) {
 	}
 }
 
+// validates adds a validating configuration of the name: it gets the bundle too, and it counts.
+func validates(ctx context.Context, t *testing.T, cs kubernetes.Interface, i *Injector, bundle string) {
+	t.Helper()
+	none, url := registration.SideEffectClassNone, "https://127.0.0.1:1/"
+	cfg := &registration.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "berth-webhook"}, Webhooks: []registration.ValidatingWebhook{{
+		Name: "topology.berth.dev", SideEffects: &none, ClientConfig: registration.WebhookClientConfig{URL: &url}, AdmissionReviewVersions: []string{"v1"}}}}
+	api := cs.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	w, err := api.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if _, err := api.Create(ctx, cfg, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for e := range w.ResultChan() {
+		if c, is := e.Object.(*registration.ValidatingWebhookConfiguration); is && string(c.Webhooks[0].ClientConfig.CABundle) == bundle {
+			break
+		}
+	}
+	if ctx.Err() != nil {
+		t.Fatal("the validating configuration never got the bundle")
+	}
+	i.saw(kindValidating, []hook{{name: "topology.berth.dev"}}, true)
+	if err := i.Healthy(); !errors.Is(err, ErrNotInjected) {
+		t.Errorf("healthy while the validating configuration has no bundle: %v", err)
+	}
+	if err := i.inject(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 // A patch decided on an older list of webhooks writes nothing.
 func TestPatchTestsNames(t *testing.T) {
 	_, cs := api(t, memkube.Options{})
@@ -121,7 +154,11 @@ func TestPatchTestsNames(t *testing.T) {
 	if _, err := configs.Create(t.Context(), configuration("b", "a"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	patch, err := bundlePatch(configuration("a", "b"), []byte("bundle"))
+	hooks, err := mutating(configuration("a", "b"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch, err := bundlePatch(hooks, []byte("bundle"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ type Flags struct {
 	// DNSNames and IPs are added to the Service's names.
 	DNSNames []string
 	IPs      []net.IP
-	// Webhook is the MutatingWebhookConfiguration to write the bundle into; empty for none.
+	// Webhook names the webhook configurations to write the bundle into; empty for none.
 	Webhook string
 	// CADuration and LeafDuration are how long authority and certificates are valid, Propagation how long a new
 	// authority is published before it signs.
@@ -87,7 +87,7 @@ func (f *Flags) Register(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.DNSNames, "cert-dns-names", f.DNSNames, "more DNS names for the certificate")
 	fs.IPSliceVar(&f.IPs, "cert-ips", f.IPs, "IP addresses for the certificate")
 	fs.StringVar(&f.Webhook, "webhook-configuration", f.Webhook,
-		"MutatingWebhookConfiguration to keep the CA bundle in; empty when somebody else does")
+		"mutating and validating webhook configurations of this name to keep the CA bundle in; empty when somebody else does")
 	fs.DurationVar(&f.CADuration, "cert-ca-duration", f.CADuration, "validity of an authority; it is replaced after two thirds")
 	fs.DurationVar(&f.LeafDuration, "cert-leaf-duration", f.LeafDuration, "validity of a certificate; it is replaced after two thirds")
 	fs.DurationVar(&f.Propagation, "cert-propagation", f.Propagation, "time that a new authority is published before it signs")

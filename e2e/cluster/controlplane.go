@@ -26,6 +26,10 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 	if err := c.startScheduler(); err != nil {
 		return err
 	}
+	return c.awaitControllerManager(ctx)
+}
+
+func (c *Cluster) awaitControllerManager(ctx context.Context) error {
 	// The controller manager works when it has published the authority and the first service account.
 	return c.await(ctx, "kube-controller-manager", func(ctx context.Context) error {
 		_, err := c.client.CoreV1().ConfigMaps("default").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
@@ -93,12 +97,15 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 	})
 }
 
-func (c *Cluster) startControllerManager() error {
-	return c.start("kube-controller-manager", nil, c.tool("kube-controller-manager"),
-		"--kubeconfig="+c.componentKubeconfig("system:kube-controller-manager"),
-		"--service-account-private-key-file="+c.pki("sa.key"), "--root-ca-file="+c.pki("ca.crt"),
+func (c *Cluster) startControllerManager(more ...string) error {
+	args := []string{
+		c.tool("kube-controller-manager"),
+		"--kubeconfig=" + c.componentKubeconfig("system:kube-controller-manager"),
+		"--service-account-private-key-file=" + c.pki("sa.key"), "--root-ca-file=" + c.pki("ca.crt"),
 		"--allocate-node-cidrs=false", "--leader-elect=false", "--secure-port=0",
-		"--kube-api-qps=500", "--kube-api-burst=1000", "--use-service-account-credentials=false")
+		"--kube-api-qps=500", "--kube-api-burst=1000", "--use-service-account-credentials=false",
+	}
+	return c.start("kube-controller-manager", nil, append(args, more...)...)
 }
 
 func (c *Cluster) startScheduler() error {

@@ -44,6 +44,7 @@ func newDatabase(text json.RawMessage, rows model.ClientDBModel) (*database, err
 	for name, t := range schema.Tables {
 		t.Indexes = nil
 		schema.Tables[name] = t
+		dropOptionalReferences(t)
 	}
 	m, errs := model.NewDatabaseModel(schema, rows)
 	if len(errs) > 0 {
@@ -55,6 +56,16 @@ func newDatabase(text json.RawMessage, rows model.ClientDBModel) (*database, err
 		return nil, fmt.Errorf("make database %s: %w", schema.Name, err)
 	}
 	return d, nil
+}
+
+// dropOptionalReferences makes plain UUIDs of weak references of which there is one at most. The library doesn't come to
+// an end when it clears one.
+func dropOptionalReferences(t ovsdb.TableSchema) {
+	for _, c := range t.Columns {
+		if c.Type == ovsdb.TypeSet && c.TypeObj.Max() == 1 && c.TypeObj.Key.Type == ovsdb.TypeUUID {
+			c.TypeObj.Key = &ovsdb.BaseType{Type: ovsdb.TypeUUID}
+		}
+	}
 }
 
 // refusal is what an operation, or the commit, answers instead of a result.

@@ -18,10 +18,11 @@ import (
 // The storm guard: creations that are refused after us, by a quota say, leave leases without pods behind until the
 // worker takes them back. In each subnet a namespace may pin few of them.
 const (
-	stormAge     = 5 * time.Second // a creation under way is no storm
+	stormAge     = time.Second // a creation under way is no storm
 	stormLeases  = 16
 	stormPercent = 5
-	podsMemory   = 2 * time.Second // how long a list of pods serves
+	stormShare   = 4
+	podsMemory   = 250 * time.Millisecond // how long a list of pods serves
 )
 
 // Pods gives the claims that the pods of a namespace carry, read live.
@@ -72,57 +73,67 @@ func (g *guard) stormy(ctx context.Context, namespace string, plan network.Plann
 }
 
 func (g *guard) pinned(ctx context.Context, namespace string, s *ipam.Subnet) (bool, error) {
-	limit := max(stormLeases, percent(s))
-	claims := g.ledger.Pending(s.Name(), namespace, stormAge, limit)
-	if len(claims) < limit {
+	quarter := part(s, 100/stormShare)
+	few := max(min(stormLeases, quarter), part(s, stormPercent), 1)
+	share := max(quarter, min(stormLeases, part(s, 50)), few)
+	if len(g.ledger.Pending(s.Name(), namespace, 0, few)) < few {
 		return false, nil
 	}
-	have, err := g.carried(ctx, namespace)
+	l, err := g.carried(ctx, namespace)
 	if err != nil {
 		return false, err
 	}
-	loose := 0
-	for _, c := range claims {
-		if !have[c] {
-			loose++
-		}
-	}
-	return loose >= limit, nil
+	// What was taken after the list was made may have its pod by now.
+	since := g.clock.Since(l.at)
+	return l.loose(g.ledger.Pending(s.Name(), namespace, since, few)) >= share ||
+		l.loose(g.ledger.Pending(s.Name(), namespace, since+stormAge, few)) >= few, nil
 }
 
-// percent is what of a subnet's size may be pinned; of a large one what an int holds.
-func percent(s *ipam.Subnet) int {
+// loose counts the claims that no pod carried.
+func (l listed) loose(claims []ipam.Claim) int {
+	n := 0
+	for _, c := range claims {
+		if !l.claims[c] {
+			n++
+		}
+	}
+	return n
+}
+
+// part is what of a subnet's size may be pinned; of a large one what an int holds.
+func part(s *ipam.Subnet, percent int64) int {
 	size := new(big.Int)
 	for _, f := range s.Families() {
 		if n := s.Size(f); size.Sign() == 0 || n.Cmp(size) < 0 {
 			size = n
 		}
 	}
-	size = new(big.Int).Div(new(big.Int).Mul(size, big.NewInt(stormPercent)), big.NewInt(100))
+	size = new(big.Int).Div(new(big.Int).Mul(size, big.NewInt(percent)), big.NewInt(100))
 	if !size.IsInt64() || size.Int64() > 1<<20 {
 		return 1 << 20
 	}
 	return int(size.Int64())
 }
 
-func (g *guard) carried(ctx context.Context, namespace string) (map[ipam.Claim]bool, error) {
+func (g *guard) carried(ctx context.Context, namespace string) (listed, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock() // one list at a time: the others want the same
 	now := g.clock.Now()
 	if l, ok := g.memory[namespace]; ok && now.Sub(l.at) < podsMemory {
-		return l.claims, nil
+		return l, nil
 	}
 	claims, err := g.pods(ctx, namespace)
 	if err != nil {
-		return nil, fmt.Errorf("listing the pods of namespace %s: %w", namespace, err)
+		return listed{}, fmt.Errorf("listing the pods of namespace %s: %w", namespace, err)
 	}
 	for ns, l := range g.memory {
 		if now.Sub(l.at) >= podsMemory {
 			delete(g.memory, ns)
 		}
 	}
-	g.memory[namespace] = listed{now, claims}
-	return claims, nil
+	l := listed{now, claims}
+	g.memory[namespace] = l
+	return l, nil
 }
 
 // stormed asks the caller to come back later.

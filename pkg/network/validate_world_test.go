@@ -81,7 +81,7 @@ func TestNoWorseIsNoReason(t *testing.T) {
 	for _, e := range onlyNew(now, before) {
 		got = append(got, fmt.Sprintf("%s %s %s", e.Type, e.Field, e.Detail))
 	}
-	want := []string{"FieldValueInvalid spec.gateway bad", "FieldValueForbidden spec.cidrBlock bad", "FieldValueInvalid spec.cidrBlock other"}
+	want := []string{"Invalid value spec.gateway bad", "Forbidden spec.cidrBlock bad", "Invalid value spec.cidrBlock other"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

@@ -8,7 +8,8 @@ type Change struct {
 	Key string
 	// Ensure lists rows that shall exist as given.
 	Ensure nb.Rows
-	// RemovePorts lists switch ports by name that shall not exist, whatever switch they are on.
+	// RemovePorts lists switch ports by name that shall not exist, whatever switch they are on. What hangs on them, by
+	// KeyPort, goes too, even when the port is gone already.
 	RemovePorts []string
 	// RemoveGroups lists port groups by name that shall not exist.
 	RemoveGroups []string

@@ -11,7 +11,7 @@ import (
 // check tells why a change can't be applied. What passes can be emitted without further question.
 func (c *composer) check(ch Change) error {
 	for _, f := range []func(Change) error{
-		checkText, c.checkSwitches, c.checkRouters, c.checkRouterPorts, c.checkGroups, c.checkPorts, c.checkRemovals,
+		checkText, c.checkSwitches, c.checkRouters, c.checkRouterPorts, c.checkGroups, c.checkPorts, c.checkVirtuals, c.checkRouting, c.checkRemovals,
 	} {
 		if err := f(ch); err != nil {
 			return err
@@ -100,6 +100,9 @@ func (c *composer) checkPorts(ch Change) error {
 			if err := ours(tablePort, p.Row.Name, row.ExternalIDs); err != nil {
 				return err
 			}
+			if err := same(tablePort, p.Row.Name, nb.KeyPod, row.ExternalIDs, p.Row.ExternalIDs); err != nil {
+				return err
+			}
 		}
 		for _, name := range p.Groups {
 			asked := slices.ContainsFunc(ch.Ensure.Groups, func(g nb.Group) bool { return g.Name == name })
@@ -107,6 +110,16 @@ func (c *composer) checkPorts(ch Change) error {
 			if !asked && !there && c.made[rowKey{tableGroup, name}] == nil {
 				return &MissingRowError{Table: tableGroup, Name: name}
 			}
+		}
+	}
+	return nil
+}
+
+func (c *composer) checkVirtuals(ch Change) error {
+	for _, p := range ch.Ensure.Virtuals {
+		asked := slices.ContainsFunc(ch.Ensure.Switches, func(s nb.LogicalSwitch) bool { return s.Name == p.Switch })
+		if err := c.parent(tableSwitch, p.Switch, len(c.view.switchesNamed(p.Switch)), asked); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -212,8 +225,24 @@ func checkText(ch Change) error {
 		errs = append(errs, bad(tablePort, p.Row.Name, m{p.Row.ExternalIDs, p.Row.Options},
 			p.Row.Addresses, p.Row.PortSecurity, []string{p.Row.Type}))
 	}
+	for _, p := range ch.Ensure.Virtuals {
+		errs = append(errs, bad(tablePort, p.Row.Name, m{p.Row.ExternalIDs, p.Row.Options}))
+	}
 	for _, g := range ch.Ensure.Groups {
 		errs = append(errs, bad(tableGroup, g.Name, m{g.ExternalIDs}))
+	}
+	for _, d := range ch.Ensure.DHCP {
+		errs = append(errs, bad(tableDHCP, d.CIDR, m{d.Options, d.ExternalIDs}))
+	}
+	for _, p := range ch.Ensure.Ports {
+		if p.DHCP == nil {
+			continue
+		}
+		for _, d := range []*nb.DHCPOptions{p.DHCP.V4, p.DHCP.V6} {
+			if d != nil {
+				errs = append(errs, bad(tableDHCP, d.CIDR, m{d.Options, d.ExternalIDs}))
+			}
+		}
 	}
 	for _, err := range errs {
 		if err != nil {

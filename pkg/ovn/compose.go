@@ -31,7 +31,10 @@ type fate struct {
 	part bool
 }
 
-// edges are references that are added to and removed from one row's ports.
+// edgeKey names a column of references: of a row by UUID, or by the name of one that is made.
+type edgeKey struct{ table, row, column string }
+
+// edges are references that are added to and removed from one column.
 type edges struct{ add, drop []string }
 
 // made is a row that the batch makes.
@@ -48,10 +51,10 @@ type composer struct {
 	// own are rows that a change asks for or removes, refs rows that one builds on, gone rows that one removes.
 	own, refs, gone map[rowKey]bool
 	made            map[rowKey]*made
-	// edges of switches, routers and groups, by UUID or by the name of a row that is made.
-	edges map[rowKey]*edges
-	// members are the node-following groups that a port is in, by the port's UUID.
-	members map[string][]nb.PortGroup
+	edges           map[edgeKey]*edges
+	// following are the node-following groups that a port is in, secure those of SecurityGroups, by the port's UUID.
+	following, secure map[string][]nb.PortGroup
+	virtual           *virtuals
 
 	guards, rows, removals []ovsdb.Operation
 	count                  int
@@ -61,7 +64,8 @@ type composer struct {
 func compose(v view, epoch int64, changes []Change) plan {
 	c := &composer{
 		view: newMemo(v), own: map[rowKey]bool{}, refs: map[rowKey]bool{}, gone: map[rowKey]bool{},
-		made: map[rowKey]*made{}, edges: map[rowKey]*edges{}, members: map[string][]nb.PortGroup{},
+		made: map[rowKey]*made{}, edges: map[edgeKey]*edges{},
+		following: map[string][]nb.PortGroup{}, secure: map[string][]nb.PortGroup{}, virtual: newVirtuals(),
 	}
 	c.findMembers(changes)
 	p := plan{fates: make([]fate, len(changes))}
@@ -70,6 +74,9 @@ func compose(v view, epoch int64, changes []Change) plan {
 	}
 	body := c.operations()
 	if len(body) == 0 {
+		for i := range p.fates {
+			p.fates[i].part = false
+		}
 		return p
 	}
 	global, ok := c.view.global()
@@ -91,6 +98,7 @@ func (c *composer) add(ch Change) fate {
 	if err != nil {
 		return fate{err: err}
 	}
+	c.touchedHanging(ch, own)
 	wait := c.conflicts(own, refs)
 	maps.Copy(c.own, own)
 	maps.Copy(c.refs, refs)
@@ -160,6 +168,13 @@ func touched(ch Change) (own, refs, gone map[rowKey]bool, err error) {
 	for _, g := range ch.Ensure.Groups {
 		refs[rowKey{tableGroup, g.Name}] = true
 	}
+	for _, d := range ch.Ensure.DHCP {
+		mine(tableDHCP, dhcpName(d), false)
+	}
+	for _, v := range ch.Ensure.Virtuals {
+		refs[rowKey{tablePort, v.Row.Name}] = true
+		refs[rowKey{tableSwitch, v.Switch}] = true
+	}
 	for table, names := range ch.removals() {
 		for _, name := range names {
 			mine(table, name, true)
@@ -180,62 +195,33 @@ func (ch Change) removals() map[string][]string {
 	}
 }
 
-// findMembers looks once through the groups for all ports whose membership is asked for.
-func (c *composer) findMembers(changes []Change) {
-	wanted := map[string]bool{}
-	for _, ch := range changes {
-		for _, p := range ch.Ensure.Ports {
-			if p.Groups == nil {
-				continue
-			}
-			if row, ok := c.view.port(p.Row.Name); ok {
-				wanted[row.UUID] = true
-			}
-		}
-	}
-	if len(wanted) == 0 {
-		return
-	}
-	c.view.eachGroup(func(g *nb.PortGroup) {
-		if !followsNode(g.ExternalIDs) {
-			return
-		}
-		for _, uuid := range g.Ports {
-			if wanted[uuid] {
-				c.members[uuid] = append(c.members[uuid], nb.PortGroup{UUID: g.UUID, Name: g.Name})
-			}
-		}
-	})
-}
-
-// followsNode tells whether a port group is one whose members this package decides.
-func followsNode(ids map[string]string) bool {
-	return ids[nb.Vendor] == nb.VendorKubeOVN && ids[nb.KeyNode] != ""
-}
-
 // operations lines up all that was composed, without the fence.
 func (c *composer) operations() []ovsdb.Operation {
 	ops := slices.Clone(c.guards)
+	c.virtual.fill(c)
 	for _, k := range sortedKeys(c.made) {
 		m := c.made[k]
-		if e := c.edges[rowKey{k.table, m.named}]; e != nil {
-			m.row[colPorts] = refSet(e.add)
+		for e, refs := range c.edges {
+			if e.table == k.table && e.row == m.named {
+				m.row[e.column] = refSet(refs.add)
+			}
 		}
 		ops = append(ops, insertRow(k.table, m.named, m.row))
 	}
 	ops = append(ops, c.rows...)
-	for _, k := range sortedKeys(c.edges) {
-		if ovsdb.IsNamedUUID(k.name) {
+	ops = append(ops, c.virtual.operations()...)
+	for _, k := range slices.SortedFunc(maps.Keys(c.edges), edgeKey.compare) {
+		if ovsdb.IsNamedUUID(k.row) {
 			continue
 		}
 		var mutations []ovsdb.Mutation
 		if e := c.edges[k]; len(e.drop) > 0 {
-			mutations = append(mutations, *ovsdb.NewMutation(colPorts, ovsdb.MutateOperationDelete, refSet(e.drop)))
+			mutations = append(mutations, *ovsdb.NewMutation(k.column, ovsdb.MutateOperationDelete, refSet(e.drop)))
 		}
 		if e := c.edges[k]; len(e.add) > 0 {
-			mutations = append(mutations, *ovsdb.NewMutation(colPorts, ovsdb.MutateOperationInsert, refSet(e.add)))
+			mutations = append(mutations, *ovsdb.NewMutation(k.column, ovsdb.MutateOperationInsert, refSet(e.add)))
 		}
-		ops = append(ops, alter(k.table, k.name, nil, mutations)...)
+		ops = append(ops, alter(k.table, k.row, nil, mutations)...)
 	}
 	return append(ops, c.removals...)
 }
@@ -246,9 +232,17 @@ func sortedKeys[V any](m map[rowKey]V) []rowKey {
 	})
 }
 
+func (k edgeKey) compare(o edgeKey) int {
+	return cmp.Or(cmp.Compare(k.table, o.table), cmp.Compare(k.row, o.row), cmp.Compare(k.column, o.column))
+}
+
 // refer adds or removes a reference in the ports of one row.
 func (c *composer) refer(table, parent string, add, drop []string) {
-	k := rowKey{table, parent}
+	c.referIn(edgeKey{table, parent, colPorts}, add, drop)
+}
+
+// referIn does so in any column.
+func (c *composer) referIn(k edgeKey, add, drop []string) {
 	if c.edges[k] == nil {
 		c.edges[k] = &edges{}
 	}

@@ -2,6 +2,7 @@ package ovn
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/berth-net/berth/pkg/ovn/nb"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -21,10 +22,17 @@ func (c *composer) emit(ch Change) {
 	for _, p := range ch.Ensure.RouterPorts {
 		c.ensureRouterPort(p)
 	}
+	for _, d := range ch.Ensure.DHCP {
+		c.ensureDHCP(d)
+	}
+	for _, v := range ch.Ensure.Virtuals {
+		c.ensureVirtual(v)
+	}
 	for _, p := range ch.Ensure.Ports {
 		c.ensurePort(p)
 	}
 	c.remove(ch)
+	c.virtual.sync(c)
 }
 
 func (c *composer) ensureSwitch(s nb.LogicalSwitch) {
@@ -85,27 +93,42 @@ func (c *composer) ensureRouterPort(p nb.RouterPort) {
 
 func (c *composer) ensurePort(p nb.Port) {
 	row, ok := c.view.port(p.Row.Name)
-	if ok && row.ExternalIDs[nb.KeySwitch] == p.Switch {
-		c.updatePort(row, p.Row)
+	stays := ok && row.ExternalIDs[nb.KeySwitch] == p.Switch
+	if ok {
+		c.virtual.left(row)
+	}
+	c.virtual.joined(p)
+	dhcp := c.ensurePortDHCP(p)
+	c.ensureRouting(p)
+	if stays {
+		c.updatePort(row, p, dhcp)
 		if p.Groups != nil {
-			c.regroup(row.UUID, p.Groups)
+			c.regroup(row.UUID, c.following[row.UUID], p.Groups)
+		}
+		if p.SecurityGroups != nil {
+			c.regroup(row.UUID, c.secure[row.UUID], c.secureGroups(p.SecurityGroups))
 		}
 		return
 	}
 	if ok {
-		c.dropPort(row)
+		c.takeOff(row)
+	}
+	if p.Row.Type == nb.TypeVirtual {
+		c.makeVirtual(p)
+		return
 	}
 	named := c.make(tablePort, p.Row.Name, p.Row.ExternalIDs, map[string]any{
 		colName: p.Row.Name, colType: p.Row.Type, colAddresses: p.Row.Addresses, colPortSecurity: p.Row.PortSecurity,
-		colExternalIDs: p.Row.ExternalIDs, colOptions: p.Row.Options,
+		colExternalIDs: p.Row.ExternalIDs, colOptions: p.Row.Options, colDHCPv4: refSet(dhcp[0]), colDHCPv6: refSet(dhcp[1]),
 	})
 	c.refer(tableSwitch, c.switchRef(p.Switch), []string{named}, nil)
-	for _, g := range p.Groups {
+	for _, g := range append(slices.Clone(p.Groups), c.secureGroups(p.SecurityGroups)...) {
 		c.refer(tableGroup, c.groupRef(g), []string{named}, nil)
 	}
 }
 
-func (c *composer) updatePort(have, want nb.LogicalSwitchPort) {
+func (c *composer) updatePort(have nb.LogicalSwitchPort, p nb.Port, dhcp [2][]string) {
+	want := p.Row
 	set := ovsdb.Row{}
 	if have.Type != want.Type {
 		set[colType] = want.Type
@@ -116,38 +139,39 @@ func (c *composer) updatePort(have, want nb.LogicalSwitchPort) {
 	if !sameSet(have.PortSecurity, want.PortSecurity) {
 		set[colPortSecurity] = strSet(want.PortSecurity)
 	}
-	m := mapDifference(colExternalIDs, have.ExternalIDs, want.ExternalIDs,
-		nb.Vendor, nb.KeySwitch, nb.KeyPod, nb.KeyClaim, nb.KeyPodUID)
-	m = append(m, mapDifference(colOptions, have.Options, want.Options)...)
+	if p.DHCP != nil {
+		for i, column := range []string{colDHCPv4, colDHCPv6} {
+			if old := pointed([]*string{have.DHCPv4, have.DHCPv6}[i]); !slices.Equal(old, dhcp[i]) {
+				set[column] = refSet(dhcp[i])
+			}
+		}
+	}
+	owned := []string{nb.Vendor, nb.KeySwitch, nb.KeyPod, nb.KeyClaim, nb.KeyPodUID, nb.KeyVips, nb.KeyAttachVips, nb.KeyOptions}
+	if p.SecurityGroups != nil {
+		owned = append(owned, nb.KeySecurityGroups)
+		for k := range have.ExternalIDs {
+			if strings.HasPrefix(k, nb.PrefixAssociated) {
+				owned = append(owned, k)
+			}
+		}
+	}
+	m := mapDifference(colExternalIDs, have.ExternalIDs, want.ExternalIDs, owned...)
+	m = append(m, mapDifference(colOptions, have.Options, want.Options, splitList(have.ExternalIDs[nb.KeyOptions])...)...)
 	c.emitRows(alter(tablePort, have.UUID, set, m)...)
 }
 
-// regroup makes a port a member of exactly these of the groups that follow a node.
-func (c *composer) regroup(uuid string, want []string) {
-	have := c.members[uuid]
-	for _, g := range have {
-		if !slices.Contains(want, g.Name) {
-			c.refer(tableGroup, g.UUID, nil, []string{uuid})
-		}
-	}
-	for _, name := range want {
-		if slices.ContainsFunc(have, func(g nb.PortGroup) bool { return g.Name == name }) {
-			continue
-		}
-		// A group that was asked for but doesn't follow a node isn't among the members found.
-		if row, ok := c.view.group(name); ok && slices.Contains(row.Ports, uuid) {
-			continue
-		}
-		c.refer(tableGroup, c.groupRef(name), []string{uuid}, nil)
-	}
+// dropPort ends a port and all that hangs on it.
+func (c *composer) dropPort(row nb.LogicalSwitchPort) {
+	c.virtual.left(row)
+	c.takeOff(row)
 }
 
-// dropPort takes a port off its switch, which ends it. The switch that the port names is only where it is expected.
-func (c *composer) dropPort(row nb.LogicalSwitchPort) {
+// takeOff takes a port off its switch, which ends it. The switch that the port names is only where it is expected.
+func (c *composer) takeOff(row nb.LogicalSwitchPort) {
 	if rows := c.view.switchesNamed(row.ExternalIDs[nb.KeySwitch]); len(rows) == 1 {
 		c.refer(tableSwitch, rows[0].UUID, nil, []string{row.UUID})
 	}
-	c.emitRemovals(unrefer(tableSwitch, row.UUID))
+	c.emitRemovals(unrefer(tableSwitch, colPorts, row.UUID))
 }
 
 func (c *composer) remove(ch Change) {
@@ -155,10 +179,14 @@ func (c *composer) remove(ch Change) {
 		if row, ok := c.view.port(name); ok {
 			c.dropPort(row)
 		}
+		c.dropHanging(name)
+	}
+	for _, name := range ch.Ensure.Complete {
+		c.tidySwitch(name, ch.Ensure)
 	}
 	for _, name := range ch.RemoveRouterPorts {
 		if row, ok := c.view.routerPort(name); ok {
-			c.emitRemovals(unrefer(tableRouter, row.UUID))
+			c.emitRemovals(unrefer(tableRouter, colPorts, row.UUID))
 		}
 	}
 	for _, name := range ch.RemoveGroups {
@@ -169,6 +197,11 @@ func (c *composer) remove(ch Change) {
 	for _, name := range ch.RemoveSwitches {
 		for _, row := range c.view.switchesNamed(name) {
 			c.emitRemovals(deleteRow(tableSwitch, row.UUID))
+		}
+		for _, d := range c.view.dhcpOn(name) {
+			if d.ExternalIDs[nb.Vendor] == nb.VendorKubeOVN {
+				c.emitRemovals(deleteRow(tableDHCP, d.UUID))
+			}
 		}
 	}
 	for _, name := range ch.RemoveRouters {

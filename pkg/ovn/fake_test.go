@@ -108,3 +108,11 @@ func (v *fakeView) eachGroup(f func(*nb.PortGroup)) {
 		f(&g)
 	}
 }
+
+func (v *fakeView) virtualPorts() []nb.LogicalSwitchPort      { return nil }
+func (v *fakeView) vipPorts() []nb.LogicalSwitchPort          { return nil }
+func (v *fakeView) hanging(string) hanging                    { return hanging{} }
+func (v *fakeView) dhcpOn(string) []nb.DHCPOptions            { return nil }
+func (v *fakeView) policiesMatching(string) []nb.RouterPolicy { return nil }
+func (v *fakeView) natsAt(string) []nb.NAT                    { return nil }
+func (v *fakeView) routesTo(string) []nb.StaticRoute          { return nil }

@@ -1,7 +1,6 @@
 package ovn
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/berth-net/berth/pkg/ovn/nb"
@@ -19,6 +18,10 @@ const (
 	tableRouter     = "Logical_Router"
 	tableRouterPort = "Logical_Router_Port"
 	tableGroup      = "Port_Group"
+	tableDHCP       = "DHCP_Options"
+	tablePolicy     = "Logical_Router_Policy"
+	tableNAT        = "NAT"
+	tableRoute      = "Logical_Router_Static_Route"
 
 	colUUID         = "_uuid"
 	colName         = "name"
@@ -31,6 +34,24 @@ const (
 	colOtherConfig  = "other_config"
 	colMAC          = "mac"
 	colNetworks     = "networks"
+	colDHCPv4       = "dhcpv4_options"
+	colDHCPv6       = "dhcpv6_options"
+	colPolicies     = "policies"
+	colNAT          = "nat"
+	colRoutes       = "static_routes"
+	colCIDR         = "cidr"
+	colPriority     = "priority"
+	colMatch        = "match"
+	colAction       = "action"
+	colNexthops     = "nexthops"
+	colExternalIP   = "external_ip"
+	colLogicalIP    = "logical_ip"
+	colExternalMAC  = "external_mac"
+	colLogicalPort  = "logical_port"
+	colPrefix       = "ip_prefix"
+	colRouteTable   = "route_table"
+	colPolicy       = "policy"
+	colNexthop      = "nexthop"
 )
 
 // The rows as they are mirrored. They have the columns that are monitored and no other, and clone themselves, because
@@ -47,14 +68,21 @@ type (
 		OtherConfig map[string]string `ovsdb:"other_config"`
 	}
 	routerRow struct {
-		UUID        string            `ovsdb:"_uuid"`
-		Name        string            `ovsdb:"name"`
-		ExternalIDs map[string]string `ovsdb:"external_ids"`
-		Options     map[string]string `ovsdb:"options"`
+		UUID         string            `ovsdb:"_uuid"`
+		Name         string            `ovsdb:"name"`
+		ExternalIDs  map[string]string `ovsdb:"external_ids"`
+		Options      map[string]string `ovsdb:"options"`
+		Policies     []string          `ovsdb:"policies"`
+		NAT          []string          `ovsdb:"nat"`
+		StaticRoutes []string          `ovsdb:"static_routes"`
 	}
 	portRow       nb.LogicalSwitchPort
 	routerPortRow nb.LogicalRouterPort
 	groupRow      nb.PortGroup
+	dhcpRow       nb.DHCPOptions
+	policyRow     nb.RouterPolicy
+	natRow        nb.NAT
+	staticRow     nb.StaticRoute
 )
 
 // monitored lists the columns that are mirrored, by table. The ports of switches and routers aren't among them: a
@@ -63,10 +91,14 @@ func monitored() map[string][]string {
 	return map[string][]string{
 		tableGlobal:     {colExternalIDs},
 		tableSwitch:     {colName, colExternalIDs, colOtherConfig},
-		tablePort:       {colName, colType, colAddresses, colPortSecurity, colExternalIDs, colOptions},
-		tableRouter:     {colName, colExternalIDs, colOptions},
+		tablePort:       {colName, colType, colAddresses, colPortSecurity, colExternalIDs, colOptions, colDHCPv4, colDHCPv6},
+		tableRouter:     {colName, colExternalIDs, colOptions, colPolicies, colNAT, colRoutes},
 		tableRouterPort: {colName, colMAC, colNetworks, colExternalIDs},
 		tableGroup:      {colName, colExternalIDs, colPorts},
+		tableDHCP:       {colCIDR, colOptions, colExternalIDs},
+		tablePolicy:     {colPriority, colMatch, colAction, colNexthops, colExternalIDs},
+		tableNAT:        {colType, colExternalIP, colLogicalIP, colExternalMAC, colLogicalPort, colOptions, colExternalIDs},
+		tableRoute:      {colPrefix, colRouteTable, colPolicy, colNexthop, colExternalIDs},
 	}
 }
 
@@ -83,15 +115,29 @@ func clientModel() (model.ClientDBModel, error) {
 		tableRouter:     &routerRow{},
 		tableRouterPort: &routerPortRow{},
 		tableGroup:      &groupRow{},
+		tableDHCP:       &dhcpRow{},
+		tablePolicy:     &policyRow{},
+		tableNAT:        &natRow{},
+		tableRoute:      &staticRow{},
 	})
 	if err != nil {
 		return m, err
 	}
-	byName := []model.ClientIndex{{Columns: []model.ColumnKey{{Column: colName}}}}
+	by := func(column, key string) model.ClientIndex {
+		c := model.ColumnKey{Column: column}
+		if key != "" {
+			c.Key = key
+		}
+		return model.ClientIndex{Columns: []model.ColumnKey{c}}
+	}
 	m.SetIndexes(map[string][]model.ClientIndex{
-		tablePort:   {{Columns: []model.ColumnKey{{Column: colExternalIDs, Key: nb.KeyPod}}}},
-		tableSwitch: byName,
-		tableRouter: byName,
+		tablePort:   {by(colExternalIDs, nb.KeyPod), by(colExternalIDs, nb.KeyAttachVips), by(colType, "")},
+		tableSwitch: {by(colName, "")},
+		tableRouter: {by(colName, "")},
+		tableDHCP:   {by(colExternalIDs, nb.KeyPort), by(colExternalIDs, nb.KeySwitch)},
+		tablePolicy: {by(colExternalIDs, nb.KeyPort), by(colMatch, "")},
+		tableNAT:    {by(colExternalIDs, nb.KeyPort), by(colExternalIP, "")},
+		tableRoute:  {by(colPrefix, "")},
 	})
 	return m, nil
 }
@@ -115,69 +161,4 @@ func missingInSchema(schema ovsdb.DatabaseSchema) []string {
 	}
 	slices.Sort(missing)
 	return slices.Compact(missing)
-}
-
-// CloneModel implements model.CloneableModel.
-func (r *globalRow) CloneModel() model.Model { c := &globalRow{}; r.CloneModelInto(c); return c }
-
-// CloneModelInto implements model.CloneableModel.
-func (r *globalRow) CloneModelInto(m model.Model) {
-	c := m.(*globalRow)
-	*c = *r
-	c.ExternalIDs = maps.Clone(r.ExternalIDs)
-}
-
-// CloneModel implements model.CloneableModel.
-func (r *switchRow) CloneModel() model.Model { c := &switchRow{}; r.CloneModelInto(c); return c }
-
-// CloneModelInto implements model.CloneableModel.
-func (r *switchRow) CloneModelInto(m model.Model) {
-	c := m.(*switchRow)
-	*c = *r
-	c.ExternalIDs, c.OtherConfig = maps.Clone(r.ExternalIDs), maps.Clone(r.OtherConfig)
-}
-
-// CloneModel implements model.CloneableModel.
-func (r *routerRow) CloneModel() model.Model { c := &routerRow{}; r.CloneModelInto(c); return c }
-
-// CloneModelInto implements model.CloneableModel.
-func (r *routerRow) CloneModelInto(m model.Model) {
-	c := m.(*routerRow)
-	*c = *r
-	c.ExternalIDs, c.Options = maps.Clone(r.ExternalIDs), maps.Clone(r.Options)
-}
-
-// CloneModel implements model.CloneableModel.
-func (r *portRow) CloneModel() model.Model { c := &portRow{}; r.CloneModelInto(c); return c }
-
-// CloneModelInto implements model.CloneableModel.
-func (r *portRow) CloneModelInto(m model.Model) {
-	c := m.(*portRow)
-	*c = *r
-	c.Addresses, c.PortSecurity = slices.Clone(r.Addresses), slices.Clone(r.PortSecurity)
-	c.ExternalIDs, c.Options = maps.Clone(r.ExternalIDs), maps.Clone(r.Options)
-}
-
-// CloneModel implements model.CloneableModel.
-func (r *routerPortRow) CloneModel() model.Model {
-	c := &routerPortRow{}
-	r.CloneModelInto(c)
-	return c
-}
-
-// CloneModelInto implements model.CloneableModel.
-func (r *routerPortRow) CloneModelInto(m model.Model) {
-	c := m.(*routerPortRow)
-	*c = *r
-	c.Networks, c.ExternalIDs = slices.Clone(r.Networks), maps.Clone(r.ExternalIDs)
-}
-
-// CloneModel implements model.CloneableModel.
-func (r *groupRow) CloneModel() model.Model { c := &groupRow{}; r.CloneModelInto(c); return c }
-
-// CloneModelInto implements model.CloneableModel.
-func (r *groupRow) CloneModelInto(m model.Model) {
-	c := m.(*groupRow)
-	*c = *r
-	c.Ports, c.ExternalIDs = slices.Clone(r.Ports), maps.Clone(r.ExternalIDs)
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/berth-net/berth/pkg/ovn/nb"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -39,12 +40,12 @@ func byUUID(uuid string) []ovsdb.Condition {
 }
 
 // unrefer removes a reference from whichever rows really have it.
-func unrefer(table, uuid string) ovsdb.Operation {
+func unrefer(table, column, uuid string) ovsdb.Operation {
 	ref := ovsdb.UUID{GoUUID: uuid}
 	return ovsdb.Operation{
 		Op: ovsdb.OperationMutate, Table: table,
-		Where:     []ovsdb.Condition{ovsdb.NewCondition(colPorts, ovsdb.ConditionIncludes, ref)},
-		Mutations: []ovsdb.Mutation{*ovsdb.NewMutation(colPorts, ovsdb.MutateOperationDelete, ref)},
+		Where:     []ovsdb.Condition{ovsdb.NewCondition(column, ovsdb.ConditionIncludes, ref)},
+		Mutations: []ovsdb.Mutation{*ovsdb.NewMutation(column, ovsdb.MutateOperationDelete, ref)},
 	}
 }
 
@@ -107,6 +108,10 @@ func insertRow(table, named string, row map[string]any) ovsdb.Operation {
 			if v != "" {
 				out[column] = v
 			}
+		case int:
+			if v != 0 {
+				out[column] = v
+			}
 		case []string:
 			if len(v) > 0 {
 				out[column] = strSet(v)
@@ -152,4 +157,20 @@ func refSet(uuids []string) ovsdb.OvsSet {
 func sameSet(a, b []string) bool {
 	norm := func(s []string) []string { return slices.Compact(slices.Sorted(slices.Values(s))) }
 	return slices.Equal(norm(a), norm(b))
+}
+
+// pointed is an optional value as a list.
+func pointed(p *string) []string {
+	if p == nil {
+		return nil
+	}
+	return []string{*p}
+}
+
+// splitList takes a list joined by commas apart. An empty text is an empty list.
+func splitList(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
 }

@@ -8,9 +8,6 @@ import (
 	"github.com/berth-net/berth/pkg/ovn/nb"
 )
 
-// ProviderOVN is the provider of a pod's default network.
-const ProviderOVN = "ovn"
-
 // GatewayDistributed is the gateway type at which every node routes for its own pods.
 const GatewayDistributed = "distributed"
 
@@ -28,6 +25,8 @@ type PodInput struct {
 	Node *NodeInput
 	// Interfaces of the pod that have an OVN port.
 	Interfaces []InterfaceInput
+	// Migration of the pod's virtual machine; nil: there is none.
+	Migration *Migration
 	// Config of the cluster.
 	Config PodConfig
 }
@@ -50,12 +49,34 @@ type InterfaceInput struct {
 	Addresses []netip.Addr
 	// MAC of the interface.
 	MAC string
-	// PortSecurity lets the port send only from its own addresses.
+	// PortSecurity lets the port send only from its own addresses and its Vips.
 	PortSecurity bool
-	// ExternalIP tells that the interface has an EIP or an SNAT address.
-	ExternalIP bool
-	// NorthGateway tells that the interface has a gateway of its own.
-	NorthGateway bool
+	// Vips are further addresses that the port may use.
+	Vips []netip.Addr
+	// Virtuals are the Vips by name whose virtual ports are to be made when there are none.
+	Virtuals []Virtual
+	// Layer2Forward lets the port receive what is for addresses that nobody has.
+	Layer2Forward bool
+	// SecurityGroups by name, as they are written.
+	SecurityGroups []string
+	// Activation makes a port of the pod's node wait for its first packet.
+	Activation bool
+	// DHCPv4 and DHCPv6 are options of the port's own, as they are written; empty: none.
+	DHCPv4, DHCPv6 string
+	// EIPs and SNATs are outer addresses, in a subnet of the cluster router.
+	EIPs, SNATs []netip.Addr
+	// EIPsFrom lists pods ("namespace/name") that still have one of the EIPs and give it up.
+	EIPsFrom []string
+	// NorthGateways are gateways of the interface's own, at most one per family.
+	NorthGateways []netip.Addr
+}
+
+// Virtual is a Vip whose address pods may use.
+type Virtual struct {
+	// Name of the Vip, which is that of its port.
+	Name string
+	// Address of the Vip.
+	Address netip.Addr
 }
 
 // SubnetInput is what a pod's rows need to know of a Subnet.
@@ -74,6 +95,14 @@ type SubnetInput struct {
 	U2OInterconnection bool
 	// EnableLB is the subnet's own switch for load balancers.
 	EnableLB *bool
+	// EnableDHCP makes ports answer DHCP by the rows in DHCP.
+	EnableDHCP bool
+	// DHCP are the rows of the switch. Without options they are somebody else's to make.
+	DHCP nb.DHCP
+	// PortDHCP are what rows of single ports begin with.
+	PortDHCP nb.DHCP
+	// RouteTable is where old routes to pods may be.
+	RouteTable string
 }
 
 // PodConfig is the part of the configuration that pods' rows depend on.
@@ -86,14 +115,8 @@ type PodConfig struct {
 	EnableLB bool
 	// EnableEIPSNAT turns pods' EIP and SNAT annotations on.
 	EnableEIPSNAT bool
-}
-
-// PortName returns the name of a pod's switch port.
-func PortName(pod, namespace, provider string) string {
-	if provider == "" || provider == ProviderOVN {
-		return pod + "." + namespace
-	}
-	return pod + "." + namespace + "." + provider
+	// External is where pods with an EIP or SNAT address send to.
+	External External
 }
 
 // NodeGroup returns the port group of a node's pods.
@@ -114,12 +137,13 @@ func SubnetNodeGroup(subnet, node string) nb.Group {
 	}
 }
 
-// PodRows returns the rows that a pod shall have: its ports, and once it has a node, the groups that route for it.
-func PodRows(in PodInput) nb.Rows {
+// PodRows returns the rows that a pod shall have: its ports and what hangs on them, and once it has a node, the groups
+// and routes that serve it there. Without a node, what there is of these is left alone.
+func PodRows(in PodInput) (nb.Rows, error) {
 	var rows nb.Rows
 	groups := map[string]nb.Group{}
 	for _, i := range in.Interfaces {
-		port := nb.Port{Switch: i.Subnet.Name, Row: podPort(in, i)}
+		port := nb.Port{Switch: i.Subnet.Name, Row: podPort(in, i), SecurityGroups: securityGroups(i), DHCP: portDHCP(in, i)}
 		if in.Node != nil {
 			port.Groups = []string{}
 			for _, g := range interfaceGroups(i, *in.Node, in.Config) {
@@ -127,38 +151,21 @@ func PodRows(in PodInput) nb.Rows {
 				groups[g.Name] = g
 			}
 			slices.Sort(port.Groups)
+			var err error
+			if port.Routing, err = portRouting(in, i); err != nil {
+				return nb.Rows{}, err
+			}
 		}
 		rows.Ports = append(rows.Ports, port)
+		for _, v := range i.Virtuals {
+			rows.Virtuals = append(rows.Virtuals, virtualPort(i.Subnet.Name, v))
+		}
 	}
 	for _, g := range groups {
 		rows.Groups = append(rows.Groups, g)
 	}
 	slices.SortFunc(rows.Groups, func(a, b nb.Group) int { return strings.Compare(a.Name, b.Name) })
-	return rows
-}
-
-func podPort(in PodInput, i InterfaceInput) nb.LogicalSwitchPort {
-	addresses := portAddresses(i.MAC, i.Addresses)
-	ids := map[string]string{
-		nb.Vendor:    nb.VendorKubeOVN,
-		nb.KeySwitch: i.Subnet.Name,
-		nb.KeyPod:    in.Namespace + "/" + in.Name,
-	}
-	if in.Claim != "" {
-		ids[nb.KeyClaim] = in.Claim
-	}
-	if in.UID != "" {
-		ids[nb.KeyPodUID] = in.UID
-	}
-	row := nb.LogicalSwitchPort{
-		Name:        PortName(in.Name, in.Namespace, i.Provider),
-		Addresses:   []string{addresses},
-		ExternalIDs: ids,
-	}
-	if i.PortSecurity {
-		row.PortSecurity = []string{addresses}
-	}
-	return row
+	return rows, nil
 }
 
 // portAddresses is OVN's form: the MAC, then the IPv4 and the IPv6 address.
@@ -168,6 +175,12 @@ func portAddresses(mac string, addrs []netip.Addr) string {
 		words = append(words, a.String())
 	}
 	return strings.Join(words, " ")
+}
+
+// onClusterRouter tells whether the cluster router routes for an interface's subnet itself.
+func onClusterRouter(i InterfaceInput, cfg PodConfig) bool {
+	s := i.Subnet
+	return s.Name != cfg.NodeSwitch && (s.Vpc == "" || s.Vpc == cfg.ClusterRouter) && (s.Vlan == "" || s.LogicalGateway)
 }
 
 // interfaceGroups decides as Kube-OVN's route step does, which groups of the node an interface's port is in.
@@ -188,11 +201,15 @@ func interfaceGroups(i InterfaceInput, node NodeInput, cfg PodConfig) []nb.Group
 	}
 	groups := []nb.Group{NodeGroup(node.Name)}
 	distributed := s.GatewayType == "" || s.GatewayType == GatewayDistributed
-	external := i.ExternalIP && cfg.EnableEIPSNAT
-	if distributed && !external && !i.NorthGateway && shareFamily(i.Addresses, node.JoinIPs) {
+	if distributed && !external(i, cfg) && len(i.NorthGateways) == 0 && shareFamily(i.Addresses, node.JoinIPs) {
 		groups = append(groups, SubnetNodeGroup(s.Name, node.Name))
 	}
 	return groups
+}
+
+// external tells whether an interface has an EIP or SNAT address that counts.
+func external(i InterfaceInput, cfg PodConfig) bool {
+	return cfg.EnableEIPSNAT && len(i.EIPs)+len(i.SNATs) > 0
 }
 
 func shareFamily(a, b []netip.Addr) bool {

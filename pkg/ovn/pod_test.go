@@ -6,6 +6,7 @@ import (
 
 	"github.com/berth-net/berth/pkg/ovn/nb"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func addrs(texts ...string) []netip.Addr {
@@ -14,6 +15,15 @@ func addrs(texts ...string) []netip.Addr {
 		out = append(out, netip.MustParseAddr(t))
 	}
 	return out
+}
+
+func podRows(t *testing.T, in PodInput) nb.Rows {
+	t.Helper()
+	rows, err := PodRows(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
 }
 
 func podConfig() PodConfig {
@@ -36,15 +46,19 @@ func TestPodRows(t *testing.T) {
 		},
 	}
 	const first = "0a:58:0a:10:00:02 10.16.0.2 fd00::2"
-	ids := func(sw string) map[string]string {
-		return map[string]string{"vendor": "kube-ovn", "ls": sw, "pod": "shop/web-0", "berth-claim": "c1", "berth-pod-uid": "u1"}
+	ids := func(sw string, more ...string) map[string]string {
+		m := map[string]string{"vendor": "kube-ovn", "ls": sw, "pod": "shop/web-0", "berth-claim": "c1", "berth-pod-uid": "u1"}
+		for _, key := range more {
+			m[key] = "false"
+		}
+		return m
 	}
 	want := nb.Rows{
 		Ports: []nb.Port{
 			{Switch: "ovn-default", Groups: []string{"node.node.1", "ovn.default.node.1"}, Row: nb.LogicalSwitchPort{
 				Name: "web-0.shop", Addresses: []string{first}, PortSecurity: []string{first}, ExternalIDs: ids("ovn-default")}},
 			{Switch: "private", Groups: []string{}, Row: nb.LogicalSwitchPort{
-				Name: "web-0.shop.net1.shop.ovn", Addresses: []string{"0a:58:c0:a8:00:02 192.168.0.2"}, ExternalIDs: ids("private")}},
+				Name: "web-0.shop.net1.shop.ovn", Addresses: []string{"0a:58:c0:a8:00:02 192.168.0.2"}, ExternalIDs: ids("private", "associated_sg_default-securitygroup")}},
 		},
 		Groups: []nb.Group{
 			{Name: "node.node.1", ExternalIDs: map[string]string{"vendor": "kube-ovn", "node": "node-1", "np": "node/node-1"}},
@@ -52,29 +66,31 @@ func TestPodRows(t *testing.T) {
 				"vendor": "kube-ovn", "subnet": "ovn-default", "node": "node-1", "np": "ovn-default/node-1"}},
 		},
 	}
-	if diff := cmp.Diff(want, PodRows(in)); diff != "" {
+	if diff := cmp.Diff(want, podRows(t, in), cmpopts.IgnoreFields(nb.Port{}, "SecurityGroups", "DHCP", "Routing")); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
 	in.Node, in.UID, in.Claim = nil, "", ""
-	for _, p := range PodRows(in).Ports {
+	for _, p := range podRows(t, in).Ports {
 		if p.Groups != nil {
 			t.Errorf("%s: groups %v of a pod without a node", p.Row.Name, p.Groups)
 		}
-		if len(p.Row.ExternalIDs) != 3 {
-			t.Errorf("%s: external_ids %v", p.Row.Name, p.Row.ExternalIDs)
+		for _, key := range []string{nb.KeyClaim, nb.KeyPodUID} {
+			if v, ok := p.Row.ExternalIDs[key]; ok {
+				t.Errorf("%s: external_ids:%s is %q", p.Row.Name, key, v)
+			}
 		}
 	}
 }
 
 // groupsCase is one interface of a pod on node n1, and the groups that its port shall be in.
 type groupsCase struct {
-	subnet   SubnetInput
-	addrs    []netip.Addr
-	join     []netip.Addr
-	external bool
-	north    bool
-	config   func(*PodConfig)
-	want     []string
+	subnet SubnetInput
+	addrs  []netip.Addr
+	join   []netip.Addr
+	snats  []netip.Addr
+	north  []netip.Addr
+	config func(*PodConfig)
+	want   []string
 }
 
 // input is the pod, with an IPv4 address and an IPv4 join address unless the case says otherwise.
@@ -90,7 +106,7 @@ func (c groupsCase) input() PodInput {
 		c.config(&in.Config)
 	}
 	in.Interfaces = []InterfaceInput{{Subnet: c.subnet, Addresses: c.addrs, MAC: "0a:58:0a:00:00:02",
-		ExternalIP: c.external, NorthGateway: c.north}}
+		SNATs: c.snats, NorthGateways: c.north}}
 	return in
 }
 
@@ -109,16 +125,18 @@ func groupsCases() map[string]groupsCase {
 		"b3: node without join addresses": {subnet: overlay, join: []netip.Addr{}, want: []string{"node.n1"}},
 		"b3: families differ":             {subnet: overlay, join: addrs("fd00:64::2"), want: []string{"node.n1"}},
 		"b3: one family in common":        {subnet: overlay, addrs: addrs("10.0.0.2", "fd00::2"), join: addrs("fd00:64::2"), want: []string{"node.n1", "s.n1"}},
-		"b2: external address":            {subnet: overlay, external: true, config: func(c *PodConfig) { c.EnableEIPSNAT = true }, want: []string{"node.n1"}},
-		"b2: external addresses off":      {subnet: overlay, external: true, want: []string{"node.n1", "s.n1"}},
-		"b4: north gateway":               {subnet: overlay, north: true, want: []string{"node.n1"}},
-		"b: no address":                   {subnet: overlay, addrs: []netip.Addr{}, want: []string{}},
-		"b: another VPC":                  {subnet: with(func(s *SubnetInput) { s.Vpc = "v1" }), want: []string{}},
-		"b: underlay":                     {subnet: underlay(func(*SubnetInput) {}), want: []string{}},
-		"b: logical gateway":              {subnet: underlay(func(s *SubnetInput) { s.LogicalGateway = true }), want: []string{"node.n1", "s.n1"}},
-		"a: U2O without load balancers":   {subnet: underlay(func(s *SubnetInput) { s.U2OInterconnection = true }), want: []string{"s.n1"}},
-		"a: U2O, load balancers refused":  {subnet: underlay(func(s *SubnetInput) { s.U2OInterconnection, s.EnableLB = true, &no }), want: []string{"s.n1"}},
-		"a: U2O with load balancers":      {subnet: underlay(func(s *SubnetInput) { s.U2OInterconnection, s.EnableLB = true, &yes }), want: []string{}},
+		"b2: external address": {subnet: overlay, snats: addrs("172.16.0.9"), config: func(c *PodConfig) {
+			c.EnableEIPSNAT, c.External.Gateways = true, addrs("172.16.0.1")
+		}, want: []string{"node.n1"}},
+		"b2: external addresses off":     {subnet: overlay, snats: addrs("172.16.0.9"), want: []string{"node.n1", "s.n1"}},
+		"b4: north gateway":              {subnet: overlay, north: addrs("10.0.0.254"), want: []string{"node.n1"}},
+		"b: no address":                  {subnet: overlay, addrs: []netip.Addr{}, want: []string{}},
+		"b: another VPC":                 {subnet: with(func(s *SubnetInput) { s.Vpc = "v1" }), want: []string{}},
+		"b: underlay":                    {subnet: underlay(func(*SubnetInput) {}), want: []string{}},
+		"b: logical gateway":             {subnet: underlay(func(s *SubnetInput) { s.LogicalGateway = true }), want: []string{"node.n1", "s.n1"}},
+		"a: U2O without load balancers":  {subnet: underlay(func(s *SubnetInput) { s.U2OInterconnection = true }), want: []string{"s.n1"}},
+		"a: U2O, load balancers refused": {subnet: underlay(func(s *SubnetInput) { s.U2OInterconnection, s.EnableLB = true, &no }), want: []string{"s.n1"}},
+		"a: U2O with load balancers":     {subnet: underlay(func(s *SubnetInput) { s.U2OInterconnection, s.EnableLB = true, &yes }), want: []string{}},
 		"a: U2O, load balancers off": {subnet: underlay(func(s *SubnetInput) { s.U2OInterconnection, s.EnableLB = true, &yes }),
 			config: func(c *PodConfig) { c.EnableLB = false }, want: []string{"s.n1"}},
 		"a: U2O in another VPC": {subnet: underlay(func(s *SubnetInput) { s.U2OInterconnection, s.Vpc = true, "v1" }), want: []string{}},
@@ -129,7 +147,7 @@ func groupsCases() map[string]groupsCase {
 func TestB87PodGroups(t *testing.T) {
 	for name, tc := range groupsCases() {
 		t.Run(name, func(t *testing.T) {
-			rows := PodRows(tc.input())
+			rows := podRows(t, tc.input())
 			if diff := cmp.Diff(tc.want, rows.Ports[0].Groups); diff != "" {
 				t.Errorf("groups (-want +got):\n%s", diff)
 			}
@@ -137,14 +155,5 @@ func TestB87PodGroups(t *testing.T) {
 				t.Errorf("group rows %v", rows.Groups)
 			}
 		})
-	}
-}
-
-func TestPortName(t *testing.T) {
-	cases := map[string]string{"": "p.ns", "ovn": "p.ns", "n.ns.ovn": "p.ns.n.ns.ovn", "n.ns.ovn.net2": "p.ns.n.ns.ovn.net2"}
-	for provider, want := range cases {
-		if got := PortName("p", "ns", provider); got != want {
-			t.Errorf("PortName(%q) = %q, want %q", provider, got, want)
-		}
 	}
 }

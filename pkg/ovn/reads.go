@@ -26,7 +26,7 @@ func (c *Client) PodPorts(namespace, pod string) []nb.LogicalSwitchPort {
 		return nil
 	}
 	var ports []nb.LogicalSwitchPort
-	key := &portRow{ExternalIDs: map[string]string{nb.KeyPod: namespace + "/" + pod}}
+	key := portKey(nobody, namespace+"/"+pod, nobody)
 	for _, r := range byIndex[*portRow](s, tablePort, key) {
 		if r.Type == "" && r.ExternalIDs[nb.Vendor] == nb.VendorKubeOVN {
 			ports = append(ports, nb.LogicalSwitchPort(*r))
@@ -34,6 +34,51 @@ func (c *Client) PodPorts(namespace, pod string) []nb.LogicalSwitchPort {
 	}
 	slices.SortFunc(ports, func(a, b nb.LogicalSwitchPort) int { return cmp.Compare(a.Name, b.Name) })
 	return ports
+}
+
+// EIPHolders returns the pods ("namespace/name") that an outer address is translated to, both ways.
+func (c *Client) EIPHolders(externalIP string) []string {
+	s := c.latest()
+	if s == nil {
+		return nil
+	}
+	var pods []string
+	for _, n := range s.natsAt(externalIP) {
+		if pod := n.ExternalIDs[nb.KeyPod]; n.Type == nb.NATBoth && oursNAT(n) && pod != "" {
+			pods = append(pods, pod)
+		}
+	}
+	slices.Sort(pods)
+	return slices.Compact(pods)
+}
+
+// Orphans returns the names of ports that don't exist, and that rows of Berth's hang on nevertheless. Removing such a
+// port removes those.
+func (c *Client) Orphans() []string {
+	s := c.latest()
+	if s == nil {
+		return nil
+	}
+	var names []string
+	add := func(ids map[string]string) {
+		if ids[nb.Vendor] != nb.VendorKubeOVN || ids[nb.KeyPort] == "" || ids[nb.KeyPodUID] == "" {
+			return
+		}
+		if _, ok := s.port(ids[nb.KeyPort]); !ok {
+			names = append(names, ids[nb.KeyPort])
+		}
+	}
+	for _, r := range s.tables[tableDHCP].RowsShallow() {
+		add(r.(*dhcpRow).ExternalIDs)
+	}
+	for _, r := range s.tables[tablePolicy].RowsShallow() {
+		add(r.(*policyRow).ExternalIDs)
+	}
+	for _, r := range s.tables[tableNAT].RowsShallow() {
+		add(r.(*natRow).ExternalIDs)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // Ports returns all switch ports that carry Kube-OVN's mark, by name.

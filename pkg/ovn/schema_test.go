@@ -26,6 +26,7 @@ func models() map[string]any {
 	return map[string]any{
 		tableGlobal: nb.Global{}, tableSwitch: nb.LogicalSwitch{}, tablePort: nb.LogicalSwitchPort{},
 		tableRouter: nb.LogicalRouter{}, tableRouterPort: nb.LogicalRouterPort{}, tableGroup: nb.PortGroup{},
+		tableDHCP: nb.DHCPOptions{}, tablePolicy: nb.RouterPolicy{}, tableNAT: nb.NAT{}, tableRoute: nb.StaticRoute{},
 	}
 }
 
@@ -72,7 +73,7 @@ func TestModelFitsEveryRelease(t *testing.T) {
 						t.Errorf("%s.%s is %v, the model has %v", table, column, want, goType)
 					}
 				}
-				rooted := table != tablePort && table != tableRouterPort
+				rooted := table != tablePort && table != tableRouterPort && table != tablePolicy && table != tableNAT && table != tableRoute
 				if got.IsRoot != rooted {
 					t.Errorf("%s: isRoot is %v", table, got.IsRoot)
 				}
@@ -128,7 +129,7 @@ func TestMirrorLeavesThePortsOfSwitchesAlone(t *testing.T) {
 
 func TestClonesShareNothing(t *testing.T) {
 	row := &portRow{Name: "p", Addresses: []string{"a"}, PortSecurity: []string{"b"},
-		ExternalIDs: map[string]string{"k": "v"}, Options: map[string]string{"k": "v"}}
+		ExternalIDs: map[string]string{"k": "v"}, Options: map[string]string{"k": "v"}, DHCPv4: clonePtr(new(string))}
 	clone := row.CloneModel().(*portRow)
 	if diff := cmp.Diff(row, clone); diff != "" {
 		t.Error(diff)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-net/berth/pkg/network"
 	"github.com/berth-net/berth/pkg/ovn/nb"
 )
 
@@ -200,7 +201,7 @@ func cost(t *testing.T, w *Writer, ch Change) int64 {
 // podChange is a pod with one port on a switch, in groups of its own.
 func podChange(name, sw string, groups ...nb.Group) Change {
 	port := nb.Port{Switch: sw, Row: nb.LogicalSwitchPort{
-		Name: PortName(name, "default", ""), Addresses: []string{"0a:58:0a:10:00:02 10.16.0.2"},
+		Name: network.PortName(name, "default", ""), Addresses: []string{"0a:58:0a:10:00:02 10.16.0.2"},
 		ExternalIDs: map[string]string{nb.Vendor: nb.VendorKubeOVN, nb.KeySwitch: sw, nb.KeyPod: "default/" + name},
 	}}
 	for _, g := range groups {

@@ -19,6 +19,23 @@ type view interface {
 	routersNamed(name string) []nb.LogicalRouter
 	// eachGroup calls f with every port group. f must not alter it or keep it.
 	eachGroup(f func(g *nb.PortGroup))
+	// virtualPorts are all ports of type virtual, vipPorts all ports with further addresses.
+	virtualPorts() []nb.LogicalSwitchPort
+	vipPorts() []nb.LogicalSwitchPort
+	// hanging are the rows that are there for the sake of a port.
+	hanging(port string) hanging
+	// dhcpOn are the DHCP rows of a switch, its own and its ports'.
+	dhcpOn(sw string) []nb.DHCPOptions
+	policiesMatching(match string) []nb.RouterPolicy
+	natsAt(externalIP string) []nb.NAT
+	routesTo(prefix string) []nb.StaticRoute
+}
+
+// hanging are rows that go with a port.
+type hanging struct {
+	dhcp     []nb.DHCPOptions
+	policies []nb.RouterPolicy
+	nats     []nb.NAT
 }
 
 // snapshot is a view that can be written through.
@@ -86,7 +103,8 @@ func (r *switchRow) plain() nb.LogicalSwitch {
 }
 
 func (r *routerRow) plain() nb.LogicalRouter {
-	return nb.LogicalRouter{UUID: r.UUID, Name: r.Name, ExternalIDs: r.ExternalIDs, Options: r.Options}
+	return nb.LogicalRouter{UUID: r.UUID, Name: r.Name, ExternalIDs: r.ExternalIDs, Options: r.Options,
+		Policies: r.Policies, NAT: r.NAT, StaticRoutes: r.StaticRoutes}
 }
 
 // byName finds a row by the schema's own index. The row is a copy.
@@ -107,65 +125,6 @@ func byIndex[R model.Model](s *session, table string, key model.Model) []R {
 		if row, ok := m.(R); ok {
 			rows = append(rows, row)
 		}
-	}
-	return rows
-}
-
-// memo gives the same answer to the same question: the mirror moves while a transaction is composed.
-type memo struct {
-	view
-	ports       map[string]found[nb.LogicalSwitchPort]
-	routerPorts map[string]found[nb.LogicalRouterPort]
-	groups      map[string]found[nb.PortGroup]
-	switches    map[string][]nb.LogicalSwitch
-	routers     map[string][]nb.LogicalRouter
-}
-
-type found[R any] struct {
-	row R
-	ok  bool
-}
-
-func newMemo(v view) *memo {
-	return &memo{
-		view: v, ports: map[string]found[nb.LogicalSwitchPort]{}, routerPorts: map[string]found[nb.LogicalRouterPort]{},
-		groups: map[string]found[nb.PortGroup]{}, switches: map[string][]nb.LogicalSwitch{},
-		routers: map[string][]nb.LogicalRouter{},
-	}
-}
-
-func (m *memo) port(name string) (nb.LogicalSwitchPort, bool) {
-	return recall(m.ports, name, m.view.port)
-}
-
-func (m *memo) routerPort(name string) (nb.LogicalRouterPort, bool) {
-	return recall(m.routerPorts, name, m.view.routerPort)
-}
-
-func (m *memo) group(name string) (nb.PortGroup, bool) { return recall(m.groups, name, m.view.group) }
-
-func (m *memo) switchesNamed(name string) []nb.LogicalSwitch {
-	return recallAll(m.switches, name, m.view.switchesNamed)
-}
-
-func (m *memo) routersNamed(name string) []nb.LogicalRouter {
-	return recallAll(m.routers, name, m.view.routersNamed)
-}
-
-func recall[R any](known map[string]found[R], name string, ask func(string) (R, bool)) (R, bool) {
-	f, ok := known[name]
-	if !ok {
-		f.row, f.ok = ask(name)
-		known[name] = f
-	}
-	return f.row, f.ok
-}
-
-func recallAll[R any](known map[string][]R, name string, ask func(string) []R) []R {
-	rows, ok := known[name]
-	if !ok {
-		rows = ask(name)
-		known[name] = rows
 	}
 	return rows
 }

@@ -197,6 +197,7 @@ func (b *builder) addSwitch(s *kubeovnv1.Subnet) (plannedSubnet, bool) {
 	}
 	full := s.DeepCopy()
 	patch.Apply(full)
+	b.addServices(full)
 	p := plannedSubnet{Subnet: full}
 	// What Defaults has returned without an error can be parsed.
 	for text := range splitList(full.Spec.CIDRBlock) {
@@ -286,6 +287,10 @@ func (b *builder) sort() {
 	slices.SortFunc(b.rows.Routers, func(x, y nb.LogicalRouter) int { return cmp.Compare(x.Name, y.Name) })
 	slices.SortFunc(b.rows.Switches, func(x, y nb.LogicalSwitch) int { return cmp.Compare(x.Name, y.Name) })
 	slices.SortFunc(b.rows.RouterPorts, func(x, y nb.RouterPort) int { return cmp.Compare(x.Row.Name, y.Row.Name) })
+	slices.SortFunc(b.rows.DHCP, func(x, y nb.DHCPOptions) int {
+		return cmp.Or(cmp.Compare(x.ExternalIDs[nb.KeySwitch], y.ExternalIDs[nb.KeySwitch]), cmp.Compare(x.CIDR, y.CIDR))
+	})
+	slices.Sort(b.rows.Complete)
 	slices.SortFunc(b.rows.Ports, func(x, y nb.Port) int { return cmp.Compare(x.Row.Name, y.Row.Name) })
 	slices.SortStableFunc(b.findings, func(x, y Finding) int {
 		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Name, y.Name))

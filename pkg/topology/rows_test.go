@@ -52,6 +52,7 @@ func TestRows(t *testing.T) {
 	for _, name := range []string{"attached", "dual", "lgw", "private", "underlay"} {
 		want.Switches = append(want.Switches, nb.LogicalSwitch{Name: name, ExternalIDs: vendor()})
 	}
+	want.Complete = []string{"attached", "dual", "lgw", "private", "underlay"}
 	link := func(r, s string, networks ...string) {
 		want.RouterPorts = append(want.RouterPorts, nb.RouterPort{Router: r, Row: nb.LogicalRouterPort{
 			Name: r + "-" + s, MAC: "mac of " + r + "/" + s, Networks: networks, ExternalIDs: vendor("lr", r)}})

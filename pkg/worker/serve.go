@@ -38,7 +38,8 @@ func (w *Worker) serve(ctx context.Context, s *subject) (reconcile.Result, error
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := w.apply(ctx, ovn.Change{Key: s.key().String(), Ensure: rows, RemovePorts: w.rivals(rows)}); err != nil {
+	if err := w.apply(ctx, ovn.Change{Key: s.key().String(), Ensure: rows,
+		RemovePorts: append(w.rivals(rows), w.unplugged(s, rows)...)}); err != nil {
 		return reconcile.Result{}, w.unwired(s, err)
 	}
 	p := newPatch(s.Pod)
@@ -127,40 +128,6 @@ func (w *Worker) wires(ctx context.Context, s *subject) ([]wire, error) {
 		out = append(out, wire{CarriedInterface: c, subnet: &subnet, port: topology.IsOVN(subnet.Spec.Provider)})
 	}
 	return out, nil
-}
-
-// rows are what the northbound database shall have of the pod.
-func (w *Worker) rows(ctx context.Context, s *subject, wires []wire) (nb.Rows, error) {
-	in := ovn.PodInput{Namespace: s.Namespace, Name: s.identity, UID: s.uid(), Claim: string(s.claim),
-		Config: ovn.PodConfig{ClusterRouter: w.Network.ClusterRouter, NodeSwitch: w.Network.NodeSwitch}}
-	if s.Spec.NodeName != "" {
-		node, err := w.node(ctx, s.Spec.NodeName)
-		if err != nil {
-			return nb.Rows{}, err
-		}
-		in.Node = node
-	}
-	for _, c := range wires {
-		if !c.port {
-			continue
-		}
-		mac := c.MAC
-		if mac == (ipam.MAC{}) && len(c.Addresses) > 0 {
-			for _, l := range s.leases {
-				if l.Address == c.Addresses[0] {
-					mac = l.MAC
-				}
-			}
-		}
-		spec := c.subnet.Spec
-		in.Interfaces = append(in.Interfaces, ovn.InterfaceInput{
-			Provider: c.Provider, Addresses: c.Addresses, MAC: mac.String(),
-			PortSecurity: s.Annotations[network.Key(c.Provider, "port_security")] == "true",
-			Subnet: ovn.SubnetInput{Name: c.subnet.Name, Vpc: spec.Vpc, Vlan: spec.Vlan, GatewayType: spec.GatewayType,
-				LogicalGateway: spec.LogicalGateway, U2OInterconnection: spec.U2OInterconnection, EnableLB: spec.EnableLb},
-		})
-	}
-	return ovn.PodRows(in), nil
 }
 
 // node gives the node and its addresses on the join switch. One that isn't known yet has none.

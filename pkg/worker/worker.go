@@ -35,6 +35,8 @@ type Options struct {
 	Northbound *ovn.Client
 	// Network is the contract's configuration.
 	Network network.Config
+	// Routing is that of pods' rows; the zero value will do.
+	Routing Routing
 	// Recorder of events on pods.
 	Recorder events.EventRecorder
 	// Metrics to count in.

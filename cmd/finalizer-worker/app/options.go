@@ -30,6 +30,8 @@ type Options struct {
 	Network network.Config
 	// OVN says where the northbound database is.
 	OVN OVN
+	// Routing is what the installation has beside subnets.
+	Routing worker.Routing
 	// Topology is ensure or external.
 	Topology string
 	// LeaderElect makes sure that only one worker works. Off, this one works at once.
@@ -69,6 +71,7 @@ func DefaultOptions() Options {
 			PodNICType: "veth-pair"},
 		OVN: OVN{Addr: "unix:/run/ovn/ovnnb_db.sock", CACert: "/var/run/tls/cacert", Cert: "/var/run/tls/cert", Key: "/var/run/tls/key",
 			TimeoutSeconds: 60},
+		Routing:  worker.Routing{EnableLB: true, ExternalNamespace: "kube-system", ExternalSubnet: "external"},
 		Topology: string(worker.External), LeaderElect: true, Namespace: os.Getenv("POD_NAMESPACE"),
 		SweepPeriod: 30 * time.Second, PendingAge: lifecycle.DefaultPendingAge, Concurrency: 128,
 	}
@@ -81,6 +84,10 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Network.ClusterRouter, "cluster-router", o.Network.ClusterRouter, "router of the default VPC")
 	fs.StringVar(&o.Network.NodeSwitch, "node-switch", o.Network.NodeSwitch, "subnet that joins the nodes to the cluster router")
 	fs.StringVar(&o.Network.PodNICType, "pod-nic-type", o.Network.PodNICType, "network interface of pods that don't choose")
+	fs.BoolVar(&o.Routing.EnableLB, "enable-lb", o.Routing.EnableLB, "load balancers are on")
+	fs.BoolVar(&o.Routing.EnableEIPSNAT, "enable-eip-snat", o.Routing.EnableEIPSNAT, "realise pods' EIP and SNAT annotations")
+	fs.StringVar(&o.Routing.ExternalNamespace, "external-gateway-config-ns", o.Routing.ExternalNamespace, "namespace of the ConfigMap ovn-external-gw-config")
+	fs.StringVar(&o.Routing.ExternalSubnet, "external-gateway-switch", o.Routing.ExternalSubnet, "subnet whose gateway is the external one when the ConfigMap has none")
 	fs.StringVar(&o.OVN.Addr, "ovn-nb-addr", o.OVN.Addr, "northbound database: tcp:HOST:PORT, ssl:HOST:PORT or unix:/PATH, several joined by commas")
 	fs.StringVar(&o.OVN.CACert, "ovn-ca-cert", o.OVN.CACert, "CA certificate of ssl remotes")
 	fs.StringVar(&o.OVN.Cert, "ovn-cert", o.OVN.Cert, "own certificate for ssl remotes")

@@ -182,7 +182,7 @@ func (o *Options) worker(mgr manager.Manager, northbound *ovn.Client, registry *
 	}
 	w, err = worker.New(worker.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Ledger: ledger, LedgerSynced: store.Synced, Northbound: northbound,
-		Network: o.Network, Recorder: mgr.GetEventRecorder("berth-worker"), Metrics: metrics, Clock: o.Clock, Random: random,
+		Network: o.Network, Routing: o.Routing, Recorder: mgr.GetEventRecorder("berth-worker"), Metrics: metrics, Clock: o.Clock, Random: random,
 		Log: o.Log.WithName("worker"), Topology: worker.Topology(o.Topology), SweepPeriod: o.SweepPeriod, PendingAge: o.PendingAge,
 		Concurrency: o.Concurrency,
 	})

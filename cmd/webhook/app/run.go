@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"os"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -127,8 +129,15 @@ func (p *program) makeHandler() error {
 	if err != nil {
 		return err
 	}
+	apiServer, _ := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST")) // outside of a cluster it is not known
+	v, err := admission.NewValidateHandler(admission.ValidateOptions{Ledger: p.ledger, Surroundings: p.topology, Config: p.Network, APIServer: apiServer,
+		Clock: p.Clock, Margin: p.Margin, Metrics: p.registry, Log: p.Log.WithName("validation")})
+	if err != nil {
+		return err
+	}
 	mux := http.NewServeMux()
 	mux.Handle("/mutate", p.whenLoaded(h))
+	mux.Handle("/validate", p.whenLoaded(v))
 	p.handler = mux
 	return nil
 }

@@ -2,7 +2,8 @@
 // tags, and nothing else, so that pure code can speak of rows without importing a database client.
 //
 // Invariant: only columns that exist in every OVN from 22.03 to 26.03 stand here, and Logical_Switch.ports and
-// Logical_Router.ports are only ever mutated, never read (reading them costs the square of the ports).
+// Logical_Router.ports are only ever mutated, never read (reading them costs the square of the ports). Policies and
+// translations of routers are read: there are few of them, and without that nobody knows which router a row is on.
 package nb
 
 import (
@@ -64,15 +65,21 @@ type LogicalSwitchPort struct {
 	PortSecurity []string          `ovsdb:"port_security"`
 	ExternalIDs  map[string]string `ovsdb:"external_ids"`
 	Options      map[string]string `ovsdb:"options"`
+	// DHCPv4 and DHCPv6 refer to rows of DHCP_Options. Of a desired port they are empty: Port.DHCP says what they shall be.
+	DHCPv4 *string `ovsdb:"dhcpv4_options"`
+	DHCPv6 *string `ovsdb:"dhcpv6_options"`
 }
 
 // LogicalRouter is a row of Logical_Router. Its name is not unique in the schema.
 type LogicalRouter struct {
-	UUID        string            `ovsdb:"_uuid"`
-	Name        string            `ovsdb:"name"`
-	ExternalIDs map[string]string `ovsdb:"external_ids"`
-	Options     map[string]string `ovsdb:"options"`
-	Ports       []string          `ovsdb:"ports"`
+	UUID         string            `ovsdb:"_uuid"`
+	Name         string            `ovsdb:"name"`
+	ExternalIDs  map[string]string `ovsdb:"external_ids"`
+	Options      map[string]string `ovsdb:"options"`
+	Ports        []string          `ovsdb:"ports"`
+	Policies     []string          `ovsdb:"policies"`
+	NAT          []string          `ovsdb:"nat"`
+	StaticRoutes []string          `ovsdb:"static_routes"`
 }
 
 // LogicalRouterPort is a row of Logical_Router_Port. It lives as long as a router refers to it.
@@ -100,6 +107,12 @@ type Port struct {
 	// there is a KeyNode). nil leaves the membership alone, empty leaves all of those groups. Other groups are never
 	// touched.
 	Groups []string
+	// SecurityGroups lists the port's SecurityGroups by name. It is a member of the port groups of those that exist, of the
+	// one that denies all when there is any of them, and of no other SecurityGroup's. nil leaves that alone.
+	SecurityGroups []string
+	// DHCP and Routing are what hangs on the port; nil leaves it alone.
+	DHCP    *DHCP
+	Routing *Routing
 }
 
 // Group is a desired port group, made on demand. Its members are given by Port.Groups.
@@ -121,4 +134,11 @@ type Rows struct {
 	RouterPorts []RouterPort
 	Ports       []Port
 	Groups      []Group
+	// DHCP are the options of switches, by switch and family.
+	DHCP []DHCPOptions
+	// Virtuals are ports of type virtual that are made on demand. Their parents follow from KeyVips of all ports.
+	Virtuals []Port
+	// Complete lists switches of which all DHCP options, and all virtual ports named after their own addresses, are among
+	// these rows: what is Kube-OVN's beyond that is to go.
+	Complete []string
 }
