@@ -113,6 +113,8 @@ func pods() []string { return []string{"p1", "p2", "a.b", "a@b"} }
 type living struct {
 	in      PodInput
 	leaving bool
+	// gaveUp tells that another pod has taken its EIP over.
+	gaveUp bool
 }
 
 type podModel struct {
@@ -182,6 +184,11 @@ func (m *podModel) set(r *rapid.T, name string) {
 	if err != nil {
 		r.Fatalf("%v; still to do: %+v", err, stillToDo(m.b.c, Change{Key: name, Ensure: m.rows(r, in)}))
 	}
+	if len(m.b.c.EIPHolders("172.16.0.9")) > 0 && m.b.c.EIPHolders("172.16.0.9")[0] == in.Namespace+"/"+in.Name {
+		for _, l := range from {
+			l.gaveUp = true
+		}
+	}
 	m.alive[name] = &living{in: in}
 }
 
@@ -225,7 +232,11 @@ func (m *podModel) rebuild(r *rapid.T, b *bench) []string {
 	for _, leaving := range []bool{true, false} {
 		for _, name := range slices.Sorted(maps.Keys(m.alive)) {
 			if l := m.alive[name]; l.leaving == leaving {
-				fresh.b.apply(r, Change{Key: name, Ensure: m.rows(r, l.in)})
+				rows := m.rows(r, l.in)
+				if l.gaveUp {
+					rows.Ports[0].Routing.NATs = slices.DeleteFunc(rows.Ports[0].Routing.NATs, func(n nb.Translation) bool { return n.Row.Type == nb.NATBoth })
+				}
+				fresh.b.apply(r, Change{Key: name, Ensure: rows})
 			}
 		}
 	}
