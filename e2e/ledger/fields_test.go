@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -290,7 +291,7 @@ func TestUnknownFieldsOfBlocksSurvive(t *testing.T) {
 	ctx := t.Context()
 	store := h.store(t)
 	l := watched(t, store, store, "one")
-	kept, bound, dropped := takeHeld(t, l), takeHeld(t, l), takeHeld(t, l)
+	kept, bound, dropped := takeHeld(t, l, 10), takeHeld(t, l, 11), takeHeld(t, l, 12)
 	if err := l.Free(ctx, dropped.Ref()); err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +299,7 @@ func TestUnknownFieldsOfBlocksSurvive(t *testing.T) {
 	if _, err := l.Bind(ctx, "uid", "pod", bound.Ref()); err != nil { // meets a conflict unless the watch was faster
 		t.Fatal(err)
 	}
-	takeHeld(t, l)
+	takeHeld(t, l, 13)
 	after, err := h.dynamic.Resource(blocks()).Get(ctx, kept.Block, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -320,7 +321,8 @@ func TestUnknownFieldsOfBlocksSurvive(t *testing.T) {
 	})
 }
 
-func takeHeld(t *testing.T, l *ipam.Ledger) ipam.Held {
+// takeHeld takes the nth address of the big subnet: all of those below 64 stand in one block.
+func takeHeld(t *testing.T, l *ipam.Ledger, n int) ipam.Held {
 	t.Helper()
 	sub, err := bigSubnet().build()
 	if err != nil {
@@ -330,7 +332,14 @@ func takeHeld(t *testing.T, l *ipam.Ledger) ipam.Held {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := l.Take(t.Context(), ipam.Request{Claim: claim, Owner: ipam.PodOwner("app"), Interfaces: []ipam.InterfaceRequest{from(sub, ipam.IPv4)}})
+	ask := from(sub, ipam.IPv4)
+	prefix, _ := sub.Prefix(ipam.IPv4)
+	addr := prefix.Addr()
+	for range n {
+		addr = addr.Next()
+	}
+	ask.Choices = [][]netip.Addr{{addr}}
+	a, err := l.Take(t.Context(), ipam.Request{Claim: claim, Owner: ipam.PodOwner("app"), Interfaces: []ipam.InterfaceRequest{ask}})
 	if err != nil {
 		t.Fatal(err)
 	}
