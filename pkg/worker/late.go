@@ -88,6 +88,9 @@ func (w *Worker) late(ctx context.Context, s *subject) (reconcile.Result, error)
 		w.warn(s.Pod, reasonRefused, actionAllocate, "no address can be given: "+err.Error())
 		return reconcile.Result{RequeueAfter: retryHeld}, nil
 	}
+	if len(plan.Interfaces) == 0 {
+		return reconcile.Result{}, nil // no network of ours: admission leaves it alone, too
+	}
 	if !s.claimed {
 		if s, err = w.lay(ctx, s, plan); s == nil {
 			return reconcile.Result{}, err

@@ -260,3 +260,16 @@ func TestFencedWorkerEnds(t *testing.T) {
 		t.Fatal("goes on")
 	}
 }
+
+// A pod all of whose networks are other CNIs' gets neither claim nor finalizer.
+func TestPodOfOtherNetworksIsLeftAlone(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	w.worker.Network.NonPrimary = true
+	w.label("app", network.InjectEnabled)
+	w.must(w.client.Create(w.ctx, podNamed("r", onNode)))
+	w.look("r")
+	p, err := w.get("r")
+	if err != nil || p.Annotations[network.ClaimKey] != "" || len(p.Finalizers) > 0 {
+		t.Errorf("%v, annotations %v, finalizers %v", err, p.Annotations, p.Finalizers)
+	}
+}
