@@ -28,7 +28,11 @@ func (w *world) leases(ctx context.Context, subnet string) ([]v1alpha1.Lease, er
 	}
 	var out []v1alpha1.Lease
 	for _, b := range blocks.Items {
-		for _, l := range b.Spec.Leases {
+		for _, text := range b.Spec.Leases {
+			l, err := v1alpha1.ParseLease(text)
+			if err != nil {
+				return nil, err
+			}
 			o, err := ipam.ParseOwner(l.Owner)
 			if err != nil {
 				return nil, err

@@ -188,7 +188,11 @@ func (w *world) accounts(ctx context.Context, out io.Writer, patience time.Durat
 		}
 		leases, ports = 0, 0
 		for _, b := range blocks.Items {
-			for _, l := range b.Spec.Leases {
+			for _, text := range b.Spec.Leases {
+				l, err := v1alpha1.ParseLease(text)
+				if err != nil {
+					return false, err
+				}
 				if o, err := ipam.ParseOwner(l.Owner); err != nil || !o.Reserves() {
 					leases++
 				}

@@ -1,7 +1,6 @@
 package ipam
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -30,8 +29,11 @@ type Lease struct {
 	PodUID string
 	// PodName is that pod's name, for people.
 	PodName string
-	// Unknown holds fields of a newer version.
-	Unknown map[string]json.RawMessage
+	// OwnerUID is the UID of the controller that the last bound pod of a sticky owner had; empty: it is not known. An owner
+	// that was made anew under the name is told from the former by it.
+	OwnerUID string
+	// Unknown holds words of a newer version by their keys.
+	Unknown map[string]string
 }
 
 // holder says who has the lease, for people.
@@ -79,7 +81,7 @@ type Freed struct {
 	Address netip.Addr
 	At      int64
 	Owner   Owner
-	Unknown map[string]json.RawMessage
+	Unknown map[string]string
 }
 
 // Request asks for the leases of one pod.

@@ -204,11 +204,7 @@ func decodePlain(b *testing.B, c canned) any {
 				Revision          int64
 				Subnet, SubnetUID string
 				First             string
-				Leases            []struct {
-					IP, MAC, C, O, N, V, U, P string
-					G                         int64
-					R                         bool
-				}
+				Leases            []string
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func encode(b *ipam.Block) *v1alpha1.AddressBlock {
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: "AddressBlock"},
 		ObjectMeta: metav1.ObjectMeta{Name: b.Name, ResourceVersion: b.ResourceVersion, UID: types.UID(b.UID), Labels: map[string]string{}},
 		Spec: v1alpha1.AddressBlockSpec{Version: b.Version, Subnet: b.Subnet, SubnetUID: b.SubnetUID, Revision: b.Revision,
-			Unknown: b.Unknown, Leases: make([]v1alpha1.Lease, 0, len(b.Leases)), Freed: make([]v1alpha1.Freed, 0, len(b.Freed))},
+			Unknown: b.Unknown, Leases: make([]string, 0, len(b.Leases)), Freed: make([]string, 0, len(b.Freed))},
 	}
 	if k, ok := b.Kept.(kept); ok {
 		maps.Copy(o.Labels, k.labels)
@@ -51,14 +51,14 @@ func encode(b *ipam.Block) *v1alpha1.AddressBlock {
 		o.Spec.First = b.First.String()
 	}
 	for _, l := range b.Leases {
-		o.Spec.Leases = append(o.Spec.Leases, encodeLease(l))
+		o.Spec.Leases = append(o.Spec.Leases, encodeLease(l).String())
 	}
 	for _, f := range b.Freed {
 		w := v1alpha1.Freed{Address: f.Address.String(), At: f.At, Unknown: f.Unknown}
 		if f.Owner != (ipam.Owner{}) {
 			w.Owner = f.Owner.String()
 		}
-		o.Spec.Freed = append(o.Spec.Freed, w)
+		o.Spec.Freed = append(o.Spec.Freed, w.String())
 	}
 	return o
 }
@@ -71,7 +71,7 @@ type kept struct {
 }
 
 // keptOf gives what others have put on o, or nil.
-func keptOf(o *v1alpha1.AddressBlock) any {
+func keptOf(o *metav1.ObjectMeta) any {
 	labels := maps.Clone(o.Labels)
 	delete(labels, v1alpha1.LabelSubnet)
 	delete(labels, v1alpha1.LabelKind)
@@ -119,7 +119,7 @@ func encodeLease(l *ipam.Lease) v1alpha1.Lease {
 func decode(o *v1alpha1.AddressBlock) (*ipam.Block, error) {
 	s := &o.Spec
 	b := &ipam.Block{Name: o.Name, Subnet: s.Subnet, SubnetUID: s.SubnetUID, Version: s.Version, Revision: s.Revision,
-		ResourceVersion: o.ResourceVersion, UID: string(o.UID), Unknown: maps.Clone(s.Unknown), Kept: keptOf(o)}
+		ResourceVersion: o.ResourceVersion, UID: string(o.UID), Unknown: maps.Clone(s.Unknown), Kept: keptOf(&o.ObjectMeta)}
 	bad := func(field string, err error) (*ipam.Block, error) {
 		return nil, &MalformedError{Block: o.Name, Field: field, Err: err}
 	}
@@ -140,9 +140,9 @@ func decode(o *v1alpha1.AddressBlock) (*ipam.Block, error) {
 		return bad("spec.first", errors.New("is empty in a block of addresses"))
 	}
 	for i := range s.Leases {
-		l, field, err := decodeLease(b, &s.Leases[i])
+		l, err := decodeLease(b, s.Leases[i])
 		if err != nil {
-			return bad(fmt.Sprintf("spec.leases[%d].%s", i, field), err)
+			return bad(fmt.Sprintf("spec.leases[%d]", i), err)
 		}
 		b.Leases = append(b.Leases, l)
 	}
@@ -152,68 +152,77 @@ func decode(o *v1alpha1.AddressBlock) (*ipam.Block, error) {
 			return bad("spec.leases", fmt.Errorf("%s is leased twice", ipam.Held{Lease: *b.Leases[i]}.Ref()))
 		}
 	}
-	if field, err := decodeFreed(b, s.Freed); err != nil {
-		return bad(field, err)
+	if i, err := decodeFreed(b, s.Freed); err != nil {
+		return bad(fmt.Sprintf("spec.freed[%d]", i), err)
 	}
 	return b, nil
 }
 
-func decodeLease(b *ipam.Block, w *v1alpha1.Lease) (*ipam.Lease, string, error) {
+func decodeLease(b *ipam.Block, text string) (*ipam.Lease, error) {
+	w, err := v1alpha1.ParseLease(text)
+	if err != nil {
+		return nil, err
+	}
+	bad := func(key string, err error) (*ipam.Lease, error) { return nil, &v1alpha1.WordError{Key: key, Err: err} }
 	l := &ipam.Lease{Generation: w.Generation, Provider: w.Provider, Requested: w.Requested, PodUID: w.PodUID, PodName: w.PodName,
-		Unknown: maps.Clone(w.Unknown)}
-	var err error
+		Unknown: w.Unknown}
 	var ok bool
 	if l.Claim, ok = ipam.ParseClaim(w.Claim); !ok {
-		return nil, "c", fmt.Errorf("%q is not a claim of 32 hexadecimal digits", w.Claim)
+		return bad("c", fmt.Errorf("%q is not a claim of 32 hexadecimal digits", w.Claim))
 	}
 	if l.Owner, err = ipam.ParseOwner(w.Owner); err != nil {
-		return nil, "o", err
+		return bad("o", err)
 	}
 	if w.Under != "" {
 		if l.Under, err = ipam.ParseOwner(w.Under); err != nil {
-			return nil, "v", err
+			return bad("v", err)
 		}
 	}
 	if w.MAC != "" {
 		if l.MAC, err = ipam.ParseMAC(w.MAC); err != nil {
-			return nil, "mac", err
+			return bad("mac", err)
 		}
 	}
 	if b.MACs() {
 		switch {
 		case w.Address != "":
-			return nil, "ip", fmt.Errorf("%q stands in a bucket of MACs", w.Address)
+			return bad("ip", fmt.Errorf("%q stands in a bucket of MACs", w.Address))
 		case w.MAC == "":
-			return nil, "mac", errors.New("is empty in a bucket of MACs")
+			return bad("mac", errors.New("is empty in a bucket of MACs"))
 		}
-		return l, "", nil
+		return l, nil
 	}
 	if l.Address, err = addressIn(b, w.Address); err != nil {
-		return nil, "ip", err
+		return bad("ip", err)
 	}
 	if w.MAC == "" && l.Address.Is4() {
 		l.MAC = ipam.DerivedMAC(l.Address)
 	}
-	return l, "", nil
+	return l, nil
 }
 
-// decodeFreed reads what is remembered of free addresses. Of an address that is leased nothing needs to be.
-func decodeFreed(b *ipam.Block, freed []v1alpha1.Freed) (field string, err error) {
+// decodeFreed reads what is remembered of free addresses, or says which can't be read. Of an address that is leased
+// nothing needs to be remembered.
+func decodeFreed(b *ipam.Block, freed []string) (int, error) {
 	if b.MACs() {
-		return "", nil
+		return 0, nil
 	}
 	leased := make(map[netip.Addr]bool, len(b.Leases))
 	for _, l := range b.Leases {
 		leased[l.Address] = true
 	}
-	for i, w := range freed {
-		f := ipam.Freed{At: w.At, Unknown: maps.Clone(w.Unknown)}
+	for i, text := range freed {
+		w, err := v1alpha1.ParseFreed(text)
+		if err != nil {
+			return i, err
+		}
+		f := ipam.Freed{At: w.At, Unknown: w.Unknown}
 		if f.Address, err = addressIn(b, w.Address); err != nil {
-			return fmt.Sprintf("spec.freed[%d].ip", i), err
+			return i, &v1alpha1.WordError{Key: "ip", Err: err}
 		}
 		if w.Owner != "" {
 			if f.Owner, err = ipam.ParseOwner(w.Owner); err != nil {
-				return fmt.Sprintf("spec.freed[%d].o", i), err
+				return i, &v1alpha1.WordError{Key: "o", Err: err}
 			}
 		}
 		if !leased[f.Address] {
@@ -222,7 +231,7 @@ func decodeFreed(b *ipam.Block, freed []v1alpha1.Freed) (field string, err error
 		}
 	}
 	slices.SortFunc(b.Freed, func(x, y ipam.Freed) int { return x.Address.Compare(y.Address) })
-	return "", nil
+	return 0, nil
 }
 
 func compareLeases(a, b *ipam.Lease) int {

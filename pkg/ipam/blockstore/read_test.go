@@ -40,10 +40,10 @@ func TestUnreadableBlock(t *testing.T) {
 		"no subnet": {v1alpha1.AddressBlock{ObjectMeta: meta("s-a-0a000040", nil)},
 			ipam.Block{Name: "s-a-0a000040", Subnet: "s-a", First: netip.MustParseAddr("10.0.0.64"), Version: ipam.Unreadable, ResourceVersion: "7", UID: "u"}},
 		"bad lease": {v1alpha1.AddressBlock{ObjectMeta: meta("s-0a000000", nil),
-			Spec: v1alpha1.AddressBlockSpec{Version: 1, Subnet: "s", First: "10.0.0.0", Leases: []v1alpha1.Lease{{Address: "10.0.0.5", Claim: "x"}}}},
+			Spec: v1alpha1.AddressBlockSpec{Version: 1, Subnet: "s", First: "10.0.0.0", Leases: []string{"ip=10.0.0.5 c=x"}}},
 			ipam.Block{Name: "s-0a000000", Subnet: "s", First: netip.MustParseAddr("10.0.0.0"), Version: ipam.Unreadable, ResourceVersion: "7", UID: "u"}},
 		"bucket": {v1alpha1.AddressBlock{ObjectMeta: meta("s-mac-7f", map[string]string{v1alpha1.LabelSubnet: "s"}),
-			Spec: v1alpha1.AddressBlockSpec{Leases: []v1alpha1.Lease{{Claim: "x"}}}},
+			Spec: v1alpha1.AddressBlockSpec{Leases: []string{"c=x"}}},
 			ipam.Block{Name: "s-mac-7f", Subnet: "s", Version: ipam.Unreadable, ResourceVersion: "7", UID: "u"}},
 	}
 	for name, c := range cases {

@@ -7,6 +7,7 @@ package blockstore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -80,6 +81,9 @@ func (s *Store) List(ctx context.Context, subnets ...string) ([]*ipam.Block, err
 	return bs, nil
 }
 
+// metadataOnly asks for no more than an object's metadata.
+const metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
 // Write creates or replaces a block.
 func (s *Store) Write(ctx context.Context, b *ipam.Block) (*ipam.Block, error) {
 	req := s.client.Post().Resource(resource)
@@ -93,16 +97,19 @@ func (s *Store) Write(ctx context.Context, b *ipam.Block) (*ipam.Block, error) {
 	if b.ResourceVersion == "" {
 		in.UID = ""
 	}
-	var o v1alpha1.AddressBlock
-	// A write that is sent again by the client would meet its own effect as a conflict.
-	if err := req.MaxRetries(0).Body(in).Do(ctx).Into(&o); err != nil {
+	// Only the metadata of what was stored is news. A write that is sent again by the client would meet its own effect as
+	// a conflict.
+	raw, err := req.SetHeader("Accept", metadataOnly).MaxRetries(0).Body(in).Do(ctx).Raw()
+	if err != nil {
 		return nil, writeError("writing", b, err)
 	}
-	stored, err := decode(&o)
-	if err != nil {
-		return nil, fmt.Errorf("answer to a write: %w", err)
+	var o metav1.PartialObjectMetadata
+	if err := json.Unmarshal(raw, &o); err != nil {
+		return nil, fmt.Errorf("answer to a write of address block %s: %w", b.Name, err)
 	}
-	return stored, nil
+	stored := *b
+	stored.ResourceVersion, stored.UID, stored.Kept = o.ResourceVersion, string(o.UID), keptOf(&o.ObjectMeta)
+	return &stored, nil
 }
 
 // Delete removes a block.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -87,29 +88,46 @@ func TestLostAnswerIsUnknown(t *testing.T) {
 
 func TestDerivedMACIsNotWritten(t *testing.T) {
 	o := encode(storetest.Blocks()[0])
-	if o.Spec.Leases[0].MAC != "" || o.Spec.Leases[1].MAC == "" {
-		t.Errorf("MACs written: %q, %q", o.Spec.Leases[0].MAC, o.Spec.Leases[1].MAC)
+	if a, b := o.Spec.Leases[0], o.Spec.Leases[1]; strings.Contains(a, " mac=") || !strings.Contains(b, " mac=02:01:02:03:04:05 ") {
+		t.Errorf("written: %q, %q", a, b)
 	}
+}
+
+// reword gives the word of a key another value.
+func reword(list []string, i int, key, value string) {
+	words := strings.Split(list[i], " ")
+	for j, w := range words {
+		if strings.HasPrefix(w, key+"=") {
+			words[j] = key + "=" + value
+		}
+	}
+	list[i] = strings.Join(words, " ")
 }
 
 func TestMalformed(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*v1alpha1.AddressBlock)
 		field  string
+		key    string
 	}{
-		"no subnet":       {func(o *v1alpha1.AddressBlock) { o.Spec.Subnet = "" }, "spec.subnet"},
-		"first":           {func(o *v1alpha1.AddressBlock) { o.Spec.First = "x" }, "spec.first"},
-		"first unaligned": {func(o *v1alpha1.AddressBlock) { o.Spec.First = "10.0.0.65" }, "spec.first"},
-		"no first":        {func(o *v1alpha1.AddressBlock) { o.Spec.First = "" }, "spec.first"},
-		"address":         {func(o *v1alpha1.AddressBlock) { o.Spec.Leases[1].Address = "10.0.0.300" }, "spec.leases[1].ip"},
-		"other block":     {func(o *v1alpha1.AddressBlock) { o.Spec.Leases[0].Address = "10.0.0.1" }, "spec.leases[0].ip"},
-		"mapped":          {func(o *v1alpha1.AddressBlock) { o.Spec.Leases[0].Address = "::ffff:10.0.0.65" }, "spec.leases[0].ip"},
-		"MAC":             {func(o *v1alpha1.AddressBlock) { o.Spec.Leases[0].MAC = "zz" }, "spec.leases[0].mac"},
-		"claim":           {func(o *v1alpha1.AddressBlock) { o.Spec.Leases[0].Claim = "me" }, "spec.leases[0].c"},
-		"owner":           {func(o *v1alpha1.AddressBlock) { o.Spec.Leases[0].Owner = "me" }, "spec.leases[0].o"},
-		"twice":           {func(o *v1alpha1.AddressBlock) { o.Spec.Leases[1].Address = o.Spec.Leases[0].Address }, "spec.leases"},
-		"freed":           {func(o *v1alpha1.AddressBlock) { o.Spec.Freed[0].Address = "" }, "spec.freed[0].ip"},
-		"freed's owner":   {func(o *v1alpha1.AddressBlock) { o.Spec.Freed[0].Owner = "me" }, "spec.freed[0].o"},
+		"no subnet":       {func(o *v1alpha1.AddressBlock) { o.Spec.Subnet = "" }, "spec.subnet", ""},
+		"first":           {func(o *v1alpha1.AddressBlock) { o.Spec.First = "x" }, "spec.first", ""},
+		"first unaligned": {func(o *v1alpha1.AddressBlock) { o.Spec.First = "10.0.0.65" }, "spec.first", ""},
+		"no first":        {func(o *v1alpha1.AddressBlock) { o.Spec.First = "" }, "spec.first", ""},
+		"address":         {func(o *v1alpha1.AddressBlock) { reword(o.Spec.Leases, 1, "ip", "10.0.0.300") }, "spec.leases[1]", "ip"},
+		"other block":     {func(o *v1alpha1.AddressBlock) { reword(o.Spec.Leases, 0, "ip", "10.0.0.1") }, "spec.leases[0]", "ip"},
+		"mapped":          {func(o *v1alpha1.AddressBlock) { reword(o.Spec.Leases, 0, "ip", "::ffff:10.0.0.65") }, "spec.leases[0]", "ip"},
+		"MAC":             {func(o *v1alpha1.AddressBlock) { reword(o.Spec.Leases, 1, "mac", "zz") }, "spec.leases[1]", "mac"},
+		"claim":           {func(o *v1alpha1.AddressBlock) { reword(o.Spec.Leases, 0, "c", "me") }, "spec.leases[0]", "c"},
+		"owner":           {func(o *v1alpha1.AddressBlock) { reword(o.Spec.Leases, 0, "o", "me") }, "spec.leases[0]", "o"},
+		"twice":           {func(o *v1alpha1.AddressBlock) { reword(o.Spec.Leases, 1, "ip", "10.0.0.65") }, "spec.leases", ""},
+		"generation":      {func(o *v1alpha1.AddressBlock) { reword(o.Spec.Leases, 0, "g", "x") }, "spec.leases[0]", "g"},
+		"requested":       {func(o *v1alpha1.AddressBlock) { reword(o.Spec.Leases, 1, "r", "yes") }, "spec.leases[1]", "r"},
+		"escape":          {func(o *v1alpha1.AddressBlock) { reword(o.Spec.Leases, 0, "p", "50%") }, "spec.leases[0]", "p"},
+		"no word":         {func(o *v1alpha1.AddressBlock) { o.Spec.Leases[0] += " x" }, "spec.leases[0]", `"x"`},
+		"nothing":         {func(o *v1alpha1.AddressBlock) { o.Spec.Freed[0] = "" }, "spec.freed[0]", `""`},
+		"freed":           {func(o *v1alpha1.AddressBlock) { reword(o.Spec.Freed, 0, "ip", "") }, "spec.freed[0]", "ip"},
+		"freed's owner":   {func(o *v1alpha1.AddressBlock) { reword(o.Spec.Freed, 0, "o", "me") }, "spec.freed[0]", "o"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := encode(storetest.Blocks()[0])
@@ -118,6 +136,10 @@ func TestMalformed(t *testing.T) {
 			var bad *MalformedError
 			if !errors.As(err, &bad) || bad.Field != c.field || bad.Block != o.Name {
 				t.Errorf("got %v, want a *MalformedError of %s", err, c.field)
+			}
+			var word *v1alpha1.WordError
+			if errors.As(err, &word); c.key != "" && (word == nil || word.Key != c.key) {
+				t.Errorf("got %v, want a *WordError of %s", err, c.key)
 			}
 		})
 	}
@@ -131,7 +153,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		f.Add(raw)
 	}
-	f.Add([]byte(`{"spec":{"subnet":"s","leases":[{}],"freed":[{}]}}`))
+	f.Add([]byte(`{"spec":{"subnet":"s","leases":["ip=x"],"freed":[""]}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var o v1alpha1.AddressBlock
 		if json.Unmarshal(raw, &o) != nil {

@@ -42,14 +42,15 @@ func Blocks() []*ipam.Block {
 	own := ipam.MAC{0x02, 1, 2, 3, 4, 5}
 	web0 := ipam.Owner{Group: "apps", Kind: "StatefulSet", Namespace: "demo", Name: "web-0"}
 	unknown := map[string]json.RawMessage{"later": json.RawMessage(`{"a":1}`)}
+	words := map[string]string{"later": "50% of a b=c"}
 	return []*ipam.Block{
 		{Name: "s-0a000040", Subnet: "s", SubnetUID: "uid-s", First: netip.MustParseAddr("10.0.0.64"), Version: 1, Revision: 9,
 			Unknown: unknown,
 			Leases: []*ipam.Lease{
 				{Address: v4, MAC: ipam.DerivedMAC(v4), Claim: claim, Generation: 8, Owner: ipam.PodOwner("demo"), Provider: "ovn", PodUID: "u", PodName: "p"},
-				{Address: v4b, MAC: own, Claim: other, Generation: 9, Owner: web0, Provider: "net.demo.ovn", Requested: true, Unknown: unknown},
+				{Address: v4b, MAC: own, Claim: other, Generation: 9, Owner: web0, Provider: "net.demo.ovn", Requested: true, Unknown: words},
 			},
-			Freed: []ipam.Freed{{Address: netip.MustParseAddr("10.0.0.70"), At: 1700000000, Owner: web0, Unknown: unknown},
+			Freed: []ipam.Freed{{Address: netip.MustParseAddr("10.0.0.70"), At: 1700000000, Owner: web0, Unknown: words},
 				{Address: netip.MustParseAddr("10.0.0.71"), At: 1700000001}}},
 		{Name: "s-fd000000000000000000000000000040", Subnet: "s", SubnetUID: "uid-s", First: netip.MustParseAddr("fd00::40"), Version: 1, Revision: 1,
 			Leases: []*ipam.Lease{{Address: v6, MAC: ipam.HashedMAC(v6, 0), Claim: claim, Generation: 1, Owner: ipam.PodOwner("demo"), Provider: "ovn"}}},

@@ -65,6 +65,12 @@ type SubnetSpec struct {
 	GatewayType string `json:"gatewayType,omitempty"`
 	// +optional
 	GatewayNode string `json:"gatewayNode,omitempty"`
+	// GatewayNodeSelectors choose the gateway nodes when GatewayNode names none.
+	// +optional
+	GatewayNodeSelectors []metav1.LabelSelector `json:"gatewayNodeSelectors,omitempty"`
+	// EnableEcmp has all gateway nodes route at once, not one of them.
+	// +optional
+	EnableEcmp bool `json:"enableEcmp,omitempty"`
 	// +optional
 	NatOutgoing bool `json:"natOutgoing,omitempty"`
 	// +optional
@@ -92,11 +98,20 @@ type SubnetSpec struct {
 	// +optional
 	U2OInterconnectionIP string `json:"u2oInterconnectionIP,omitempty"`
 	// +optional
+	U2OFeatures U2OFeatures `json:"u2oFeatures,omitempty"`
+	// +optional
 	EnableLb *bool `json:"enableLb,omitempty"`
 	// +optional
 	RouteTable string `json:"routeTable,omitempty"`
 	// +optional
 	Vips []string `json:"vips,omitempty"`
+}
+
+// U2OFeatures are variants of an underlay subnet's way into the overlay.
+type U2OFeatures struct {
+	// OverlayOnlyRouting leaves all but the overlay to the physical gateway.
+	// +optional
+	OverlayOnlyRouting bool `json:"overlayOnlyRouting,omitempty"`
 }
 
 // SubnetStatus is the observed state of a Subnet.
@@ -177,6 +192,8 @@ type VpcSpec struct {
 	StaticRoutes []StaticRoute `json:"staticRoutes,omitempty"`
 	// +optional
 	PolicyRoutes []PolicyRoute `json:"policyRoutes,omitempty"`
+	// +optional
+	VpcPeerings []VpcPeering `json:"vpcPeerings,omitempty"`
 	// +optional
 	EnableExternal bool `json:"enableExternal,omitempty"`
 	// +optional
@@ -583,6 +600,16 @@ type StaticRoute struct {
 	NextHopIP string `json:"nextHopIP,omitempty"`
 	// +optional
 	RouteTable string `json:"routeTable,omitempty"`
+}
+
+// VpcPeering is one end of a link between two Vpcs.
+type VpcPeering struct {
+	// RemoteVpc by name.
+	// +optional
+	RemoteVpc string `json:"remoteVpc,omitempty"`
+	// LocalConnectIP is this end's address with its prefix, or v4 and v6 joined by a comma.
+	// +optional
+	LocalConnectIP string `json:"localConnectIP,omitempty"`
 }
 
 // PolicyRoute is a policy route of a Vpc.
