@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/berth-net/berth/internal/jsonpatch"
 )
 
 // ErrNotInjected means that the API server does not trust our certificate yet.
@@ -155,25 +157,18 @@ func isUnprocessable(err error) bool {
 	return errors.As(err, &status) && status.Status().Code == 422
 }
 
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
-
 // bundlePatch is nil when every webhook carries the bundle already, or there is none.
 func bundlePatch(hooks []hook, bundle []byte) ([]byte, error) {
 	if len(bundle) == 0 {
 		return nil, nil
 	}
-	var ops []operation
+	var ops []jsonpatch.Operation
 	for n, w := range hooks {
 		if bytes.Equal(w.bundle, bundle) {
 			continue
 		}
 		at := fmt.Sprintf("/webhooks/%d", n)
-		ops = append(ops, operation{Op: "test", Path: at + "/name", Value: w.name},
-			operation{Op: "add", Path: at + "/clientConfig/caBundle", Value: bundle})
+		ops = append(ops, jsonpatch.Test(at+"/name", w.name), jsonpatch.Add(at+"/clientConfig/caBundle", bundle))
 	}
 	if len(ops) == 0 {
 		return nil, nil

@@ -4,17 +4,18 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"github.com/spf13/pflag"
+
 	"github.com/berth-net/berth/internal/demo"
 )
 
 func main() {
-	flags := flag.NewFlagSet("demo", flag.ExitOnError)
+	flags := pflag.NewFlagSet("demo", pflag.ExitOnError)
 	var o demo.Options
 	flags.StringVar(&o.Northbound, "northbound", demo.NorthboundAuto,
 		"the northbound database: ovsdb-server, memory, or auto, which is the real server where it is installed")

@@ -15,18 +15,23 @@ import (
 // CacheOptions are those of a cache that only a catalog reads from: of nodes their addresses, of IP objects those that
 // are none of ours.
 func CacheOptions(scheme *runtime.Scheme) cache.Options {
-	foreign := labels.NewSelector()
-	if r, err := labels.NewRequirement(network.ClaimKey, selection.DoesNotExist, nil); err == nil { // the key is a constant
-		foreign = foreign.Add(*r)
-	}
 	return cache.Options{
 		Scheme:           scheme,
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Node{}:  {Transform: SlimNode},
-			&kubeovnv1.IP{}: {Label: foreign},
+			&kubeovnv1.IP{}: {Label: foreign()},
 		},
 	}
+}
+
+// foreign selects the IP objects that are none of ours.
+func foreign() labels.Selector {
+	s := labels.NewSelector()
+	if r, err := labels.NewRequirement(network.ClaimKey, selection.DoesNotExist, nil); err == nil { // the key is a constant
+		s = s.Add(*r)
+	}
+	return s
 }
 
 // SlimNode drops images and volumes, which are most of a node.

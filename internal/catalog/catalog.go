@@ -40,6 +40,8 @@ type Options struct {
 	Cache client.Reader
 	// Live reads what is looked up for single pods: network attachments and StatefulSets.
 	Live client.Reader
+	// EIPs are the kinds of external addresses that Cache reads as well: see ServedEIPs.
+	EIPs []schema.GroupVersionKind
 	// Changes counts the changes of the cache of Kinds; nil: everything is worked out anew each time.
 	Changes func() uint64
 }
@@ -51,10 +53,14 @@ type Catalog struct {
 	at   uint64
 	last *network.Catalog
 	memo map[string]worked
+
+	live liveReads
 }
 
 // New makes a catalog.
-func New(o Options) *Catalog { return &Catalog{Options: o, memo: map[string]worked{}} }
+func New(o Options) *Catalog {
+	return &Catalog{Options: o, memo: map[string]worked{}, live: liveReads{turn: make(chan struct{}, 1)}}
+}
 
 // View is all that a plan of one pod needs.
 type View struct {
@@ -63,19 +69,28 @@ type View struct {
 	Catalog   network.Catalog
 }
 
-// For gives the view for a pod: the pod with its attachments read, its namespace, and the topology.
+// For gives the view for a pod: the pod with its attachments read, its namespace, and the topology. It may be late by what
+// the cache lags behind: what it refuses is to be planned again with ForLive.
 func (c *Catalog) For(ctx context.Context, pod network.Pod) (View, error) {
-	v := View{Pod: readNetworks(pod)}
 	var ns corev1.Namespace
-	if err := c.Cache.Get(ctx, client.ObjectKey{Name: pod.Namespace}, &ns); err != nil {
+	err := c.Cache.Get(ctx, client.ObjectKey{Name: pod.Namespace}, &ns)
+	if apierrors.IsNotFound(err) { // a pod in it is being made
+		err = c.Live.Get(ctx, client.ObjectKey{Name: pod.Namespace}, &ns)
+	}
+	if err != nil {
 		return View{}, fmt.Errorf("reading namespace %s: %w", pod.Namespace, err)
 	}
-	v.Namespace = network.Namespace{Name: ns.Name, Labels: ns.Labels, Annotations: ns.Annotations}
 	cat, err := c.Topology(ctx)
 	if err != nil {
 		return View{}, err
 	}
-	v.Catalog = cat
+	return c.view(ctx, pod, &ns, cat)
+}
+
+// view puts the parts together, with what is looked up for the pod alone.
+func (c *Catalog) view(ctx context.Context, pod network.Pod, ns *corev1.Namespace, cat network.Catalog) (View, error) {
+	v := View{Pod: readNetworks(pod), Namespace: network.Namespace{Name: ns.Name, Labels: ns.Labels, Annotations: ns.Annotations}, Catalog: cat}
+	var err error
 	if v.Catalog.Attachments, err = c.attachments(ctx, v.Pod); err != nil {
 		return View{}, err
 	}

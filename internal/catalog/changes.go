@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 )
@@ -23,10 +25,17 @@ func (c *Changes) Count() uint64 {
 	return c.n.Load()
 }
 
-// Watch starts the informers of the kinds, and counts from then on. It does not wait for them.
-func (c *Changes) Watch(ctx context.Context, from cache.Cache) error {
+// Watch starts the informers of Kinds and of the served kinds of external addresses, and counts from then on. It does not
+// wait for them.
+func (c *Changes) Watch(ctx context.Context, from cache.Cache, eips []schema.GroupVersionKind) error {
 	bump := func(any) { c.n.Add(1) }
-	for _, obj := range Kinds() {
+	kinds := Kinds()
+	for _, gvk := range eips {
+		o := &unstructured.Unstructured{}
+		o.SetGroupVersionKind(gvk)
+		kinds = append(kinds, o)
+	}
+	for _, obj := range kinds {
 		i, err := from.GetInformer(ctx, obj, cache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("watching %T, check that its CRD is installed and that this account may watch it: %w", obj, err)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	netv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 	nad "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/utils"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -81,6 +82,11 @@ func valid(s network.Selection) error {
 
 // maxInterface is how long Linux lets the name of an interface be.
 const maxInterface = 15
+
+// AttachmentOf tells whose network an attachment is.
+func AttachmentOf(nad *netv1.NetworkAttachmentDefinition) network.Attachment {
+	return readAttachment(nad.Spec.Config)
+}
 
 const cniType = "kube-ovn"
 

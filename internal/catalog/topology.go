@@ -8,11 +8,13 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/network"
+	"github.com/berth-net/berth/pkg/ovn/nb"
 )
 
 // worked is a subnet as it was worked out, and of what.
@@ -32,6 +34,7 @@ type objects struct {
 	groups           kubeovnv1.SecurityGroupList
 	ips              kubeovnv1.IPList
 	nodes            corev1.NodeList
+	eips             []eip
 }
 
 // Topology gives all that is no single pod's. What it gives is shared.
@@ -44,12 +47,34 @@ func (c *Catalog) Topology(ctx context.Context) (network.Catalog, error) {
 			return *c.last, nil
 		}
 	}
-	var o objects
-	for _, list := range []client.ObjectList{&o.subnets, &o.vpcs, &o.vlans, &o.providerNetworks, &o.pools, &o.vips, &o.groups, &o.ips, &o.nodes} {
-		if err := c.Cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			return network.Catalog{}, fmt.Errorf("listing %T: %w", list, err)
+	o, err := c.list(ctx, c.Cache)
+	if err != nil {
+		return network.Catalog{}, err
+	}
+	cat := c.work(o)
+	c.at, c.last = at, &cat
+	return cat, nil
+}
+
+// list reads all that is no single pod's.
+func (c *Catalog) list(ctx context.Context, from client.Reader) (*objects, error) {
+	o := &objects{}
+	for _, list := range []client.ObjectList{&o.subnets, &o.vpcs, &o.vlans, &o.providerNetworks, &o.pools, &o.vips, &o.groups, &o.nodes} {
+		if err := from.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("listing %T: %w", list, err)
 		}
 	}
+	// Records of pods of ours are many, and no reservations.
+	if err := from.List(ctx, &o.ips, client.UnsafeDisableDeepCopy, client.MatchingLabelsSelector{Selector: foreign()}); err != nil {
+		return nil, fmt.Errorf("listing %T: %w", &o.ips, err)
+	}
+	var err error
+	o.eips, err = c.eips(ctx, from)
+	return o, err
+}
+
+// work makes the values of the objects. What has not changed keeps its value.
+func (c *Catalog) work(o *objects) network.Catalog {
 	cat := network.Catalog{Vpcs: byName(o.vpcs.Items), Vlans: byName(o.vlans.Items), ProviderNetworks: byName(o.providerNetworks.Items),
 		Pools: byName(o.pools.Items), Vips: byName(o.vips.Items), SecurityGroups: make(map[string]bool, len(o.groups.Items)),
 		Reservations: reservations(o.ips.Items)}
@@ -60,10 +85,9 @@ func (c *Catalog) Topology(ctx context.Context) (network.Catalog, error) {
 	for i := range o.groups.Items {
 		cat.SecurityGroups[o.groups.Items[i].Name] = true
 	}
-	cat.Reserved = reservedAddresses(&o, cat.Reservations)
-	cat.Subnets = c.subnets(&o, cat.Reserved)
-	c.at, c.last = at, &cat
-	return cat, nil
+	cat.Reserved = reservedAddresses(o, cat.Reservations)
+	cat.Subnets = c.subnets(o, cat.Reserved)
+	return cat
 }
 
 func byName[T any, P interface {
@@ -83,7 +107,7 @@ func reservations(items []kubeovnv1.IP) map[string]network.Reservation {
 	out := map[string]network.Reservation{}
 	for i := range items {
 		ip := &items[i]
-		if _, ours := ip.Labels[network.ClaimKey]; ours || ip.DeletionTimestamp != nil {
+		if _, ours := ip.Labels[network.ClaimKey]; ours || placed(ip) || ip.DeletionTimestamp != nil {
 			continue
 		}
 		r := network.Reservation{Subnet: ip.Spec.Subnet, Addresses: addresses(ip.Spec.V4IPAddress, ip.Spec.V6IPAddress, ip.Spec.IPAddress)}
@@ -95,6 +119,14 @@ func reservations(items []kubeovnv1.IP) map[string]network.Reservation {
 		}
 	}
 	return out
+}
+
+// placed tells the record of an address of a node or a router: it is theirs, and nobody's reservation.
+func placed(ip *kubeovnv1.IP) bool {
+	return slices.ContainsFunc(ip.OwnerReferences, func(r metav1.OwnerReference) bool {
+		return r.Kind == ipam.KindNode && ip.Name == nb.NodePortName(r.Name) ||
+			r.Kind == ipam.KindSubnet && strings.HasPrefix(ip.Name, "u2o-interconnection.")
+	})
 }
 
 // addresses gives those in the texts, each once, IPv4 first; what can't be read is left away.
@@ -159,6 +191,9 @@ func reservedAddresses(o *objects, reservations map[string]network.Reservation) 
 	for i := range o.vips.Items {
 		v := &o.vips.Items[i]
 		add(v.Spec.Subnet, ipam.Owner{Group: group, Kind: ipam.KindVip, Name: v.Name}, addresses(v.Status.V4IP, v.Status.V6IP)...)
+	}
+	for _, e := range o.eips {
+		add(e.subnet, e.owner, addresses(e.texts...)...)
 	}
 	for name, r := range reservations {
 		add(r.Subnet, ipam.Owner{Group: group, Kind: ipam.KindIP, Name: name}, r.Addresses...)

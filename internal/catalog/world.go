@@ -11,17 +11,31 @@ import (
 	"github.com/berth-net/berth/pkg/network"
 )
 
-// World gives what a change of the topology is judged against, but for leases and configuration.
+// World gives what a change of the topology is judged against, but for leases and configuration. It may be late by what the
+// cache lags behind: what it refuses is to be judged again by WorldLive.
 func (c *Catalog) World(ctx context.Context) (network.World, error) {
 	cat, err := c.Topology(ctx)
 	if err != nil {
 		return network.World{}, err
 	}
+	return world(ctx, cat, c.Cache)
+}
+
+// WorldLive gives it as the API server has it now.
+func (c *Catalog) WorldLive(ctx context.Context) (network.World, error) {
+	cat, err := c.liveTopology(ctx, c.live.clock.Add(1))
+	if err != nil {
+		return network.World{}, err
+	}
+	return world(ctx, cat, c.Live)
+}
+
+func world(ctx context.Context, cat network.Catalog, from client.Reader) (network.World, error) {
 	w := network.World{Catalog: cat, Nodes: map[netip.Addr]string{}}
 	var namespaces corev1.NamespaceList
 	var nodes corev1.NodeList
 	for _, list := range []client.ObjectList{&namespaces, &nodes} {
-		if err := c.Cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		if err := from.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return network.World{}, fmt.Errorf("listing %T: %w", list, err)
 		}
 	}

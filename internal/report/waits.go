@@ -17,7 +17,7 @@ import (
 func waitsFor(t Told, s *Story) []string {
 	pod := network.PodOf(t.Pod)
 	if s.Claim == "" && !s.Finalizer {
-		if why, skip := network.Skip(pod, t.Namespace); skip {
+		if why, skip := network.Skip(pod); skip {
 			return []string{"nothing of Berth: " + why}
 		}
 		if s.Inject != network.InjectEnabled && s.Inject != network.InjectLate {

@@ -29,6 +29,8 @@ type HTTPSOptions struct {
 	Handler http.Handler
 	// GetCertificate gives the serving certificate at each handshake.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Clients says who may call.
+	Clients Clients
 	// Ready, when set, reports the drain to the readiness endpoint.
 	Ready *Checks
 	// DrainDelay and Grace are as in Flags. While the delay lasts requests are served, each connection being closed
@@ -67,7 +69,9 @@ func HTTPS(ctx context.Context, o HTTPSOptions) error {
 	}
 	o.Log.Info("serving HTTPS", "address", listener.Addr().String())
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(tls.NewListener(listener, TLSConfig(o.GetCertificate))) }()
+	go func() {
+		served <- server.Serve(tls.NewListener(listener, o.Clients.apply(TLSConfig(o.GetCertificate))))
+	}()
 	select {
 	case err := <-served:
 		return fmt.Errorf("HTTPS listener %s ended by itself, restart the program: %w", listener.Addr(), err)

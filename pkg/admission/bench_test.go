@@ -40,6 +40,10 @@ func (s still) For(_ context.Context, pod network.Pod) (catalog.View, error) {
 	return v, nil
 }
 
+func (s still) ForLive(ctx context.Context, pod network.Pod) (catalog.View, error) {
+	return s.For(ctx, pod)
+}
+
 // zeros is a source of claims.
 type zeros struct{}
 

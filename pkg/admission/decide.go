@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/berth-net/berth/internal/catalog"
+	"github.com/berth-net/berth/internal/jsonpatch"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/network"
 )
@@ -52,7 +54,7 @@ type decision struct {
 	outcome  string
 	reason   string // of a refusal
 	status   *metav1.Status
-	patch    []operation
+	patch    []jsonpatch.Operation
 	warnings []string
 	audit    map[string]string
 }
@@ -103,45 +105,65 @@ func (h *Handler) decide(ctx context.Context, req *request) (*decision, error) {
 		return allowed(outcomeSkipped), nil
 	}
 	pod := req.pod()
-	if reason, skip := network.Skip(pod, network.Namespace{}); skip {
+	if what, gateway := network.Gateway(pod); gateway && h.Config.Alone {
+		return refused(pod, field.ErrorList{field.Forbidden(field.NewPath("metadata"), "the pod is "+what+
+			", and no controller of Kube-OVN runs here that would connect it: run kube-ovn-controller, or use another way out")}, nil), nil
+	}
+	if reason, skip := network.Skip(pod); skip {
 		d := allowed(outcomeSkipped)
 		if asks := network.Asks(pod); len(asks) > 0 {
 			d.warnings = append(d.warnings, fmt.Sprintf("the pod gets no address, because %s: ignored %s", reason, strings.Join(asks, ", ")))
 		}
 		return d, nil
 	}
-	view, err := h.Topology.For(ctx, pod)
+	c, errs, err := h.plan(ctx, pod, req.DryRun)
 	if err != nil {
-		return nil, fmt.Errorf("reading the topology for namespace %s: %w", pod.Namespace, err)
-	}
-	c := &candidate{handler: h, pod: view.Pod, catalog: view.Catalog, have: pod.Annotations, dryRun: req.DryRun}
-	if err := c.identify(ctx); err != nil {
 		return nil, err
 	}
-	plan, errs := network.Plan(c.pod, view.Namespace, view.Catalog, h.Config)
-	c.warnings = append(c.warnings, plan.Dropped...)
 	if len(errs) > 0 {
 		return refused(pod, errs, c.warnings), nil
 	}
-	if len(plan.Interfaces) == 0 { // other CNIs have all its networks
+	if len(c.plan.Interfaces) == 0 { // other CNIs have all its networks
 		return c.without(outcomeSkipped), nil
 	}
 	if slices.ContainsFunc(pod.SchedulingGates, func(g string) bool { return g != network.AddressGate }) && !c.ours {
 		return c.without(outcomeGated), nil
 	}
-	return c.allocate(ctx, plan, view.Namespace)
+	return c.allocate(ctx, c.plan, c.namespace)
+}
+
+// plan works out the pod's networks. What is refused by what the cache knows is planned again by what is there: its
+// author may have made it a moment ago.
+func (h *Handler) plan(ctx context.Context, pod network.Pod, dryRun bool) (c *candidate, errs field.ErrorList, err error) {
+	for _, read := range []func(context.Context, network.Pod) (catalog.View, error){h.Topology.For, h.Topology.ForLive} {
+		view, err := read(ctx, pod)
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading the topology for namespace %s: %w", pod.Namespace, err)
+		}
+		c = &candidate{handler: h, pod: view.Pod, namespace: view.Namespace, catalog: view.Catalog, have: pod.Annotations, dryRun: dryRun}
+		if err := c.identify(ctx); err != nil {
+			return nil, nil, err
+		}
+		if c.plan, errs = network.Plan(c.pod, c.namespace, c.catalog, h.Config); len(errs) == 0 {
+			break
+		}
+	}
+	c.warnings = append(c.warnings, c.plan.Dropped...)
+	return c, errs, nil
 }
 
 // candidate is a pod that is to get addresses.
 type candidate struct {
-	handler  *Handler
-	pod      network.Pod       // without what a copy carries
-	have     map[string]string // the annotations as they came
-	catalog  network.Catalog
-	claim    ipam.Claim
-	ours     bool // claim is the pod's own, of an earlier call for it
-	dryRun   bool
-	warnings []string
+	handler   *Handler
+	pod       network.Pod // without what a copy carries
+	plan      network.Planned
+	namespace network.Namespace
+	have      map[string]string // the annotations as they came
+	catalog   network.Catalog
+	claim     ipam.Claim
+	ours      bool // claim is the pod's own, of an earlier call for it
+	dryRun    bool
+	warnings  []string
 }
 
 // identify tells the pod's own claim, of an earlier call for the same creation, from a copy's, which is taken off.
@@ -218,7 +240,7 @@ func (c *candidate) copied() bool {
 // without lets a pod through that gets no address, or none yet: the worker gives one when the last foreign gate goes.
 func (c *candidate) without(outcome string) *decision {
 	d := allowed(outcome, c.warnings...)
-	d.patch = patchAnnotations(c.have, c.unanswered())
+	d.patch = jsonpatch.Set(jsonpatch.Annotations, c.have, c.unanswered())
 	return d
 }
 
@@ -230,7 +252,7 @@ func (c *candidate) waiting(plan network.Planned, r ipam.Refusal) *decision {
 	if plan.Requested != "" {
 		want[network.RequestedKey] = plan.Requested
 	}
-	d.patch = slices.Concat(patchAnnotations(c.have, want), patchFinalizers(c.pod.Finalizers), patchGates(c.pod.SchedulingGates))
+	d.patch = slices.Concat(jsonpatch.Set(jsonpatch.Annotations, c.have, want), patchFinalizers(c.pod.Finalizers), patchGates(c.pod.SchedulingGates))
 	return d
 }
 
@@ -295,13 +317,13 @@ func (c *candidate) allocate(ctx context.Context, plan network.Planned, ns netwo
 	} else if c.ours {
 		have = c.present(a)
 	}
-	d.patch = append(patchAnnotations(c.have, wanted(have, ours)), patchFinalizers(c.pod.Finalizers)...)
+	d.patch = append(jsonpatch.Set(jsonpatch.Annotations, c.have, wanted(have, ours)), patchFinalizers(c.pod.Finalizers)...)
 	if c.pod.NodeName == "" {
 		nodes := network.NodeSelector(a, c.catalog)
 		if why := network.Contradicts(c.pod, nodes); why != "" {
 			d.warnings = append(d.warnings, why+": it will not be scheduled")
 		}
-		d.patch = append(d.patch, patchNodeSelector(c.pod.NodeSelector, nodes)...)
+		d.patch = append(d.patch, jsonpatch.Fill(jsonpatch.NodeSelector, c.pod.NodeSelector, nodes)...)
 	}
 	d.describe(ours[network.ClaimKey], a)
 	return d, nil

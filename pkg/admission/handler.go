@@ -47,7 +47,10 @@ type Ledger interface {
 
 // Topology tells what a plan needs of the cluster.
 type Topology interface {
+	// For may be late by what a cache lags behind.
 	For(ctx context.Context, pod network.Pod) (catalog.View, error)
+	// ForLive is as things are now.
+	ForLive(ctx context.Context, pod network.Pod) (catalog.View, error)
 }
 
 // Options of a Handler.

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -127,7 +128,7 @@ type typed struct {
 func (d typed) mutate(ctx context.Context, namespace string, pod *corev1.Pod) error {
 	p := network.PodOf(pod)
 	p.Namespace = namespace
-	if _, skip := network.Skip(p, network.Namespace{}); skip {
+	if _, skip := network.Skip(p); skip {
 		return nil
 	}
 	view, err := d.topology.For(ctx, p)
@@ -179,4 +180,43 @@ func (d typed) mutate(ctx context.Context, namespace string, pod *corev1.Pod) er
 		pod.Finalizers = append(pod.Finalizers, network.Finalizer)
 	}
 	return nil
+}
+
+// Kube-OVN's own gateways are its controller's to connect; without it they are refused, and the answer says why.
+func TestGatewaysOfKubeOVN(t *testing.T) {
+	for name, labels := range map[string]string{
+		"egress":        `{"app":"vpc-egress-gateway","ovn.kubernetes.io/vpc-egress-gateway":"g"}`,
+		"NAT":           `{"app":"vpc-nat-gw-g","ovn.kubernetes.io/vpc-nat-gw":"true"}`,
+		"load balancer": `{"app":"lb-svc-web","namespace":"ns","service":"web"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			pod := []byte(`{"metadata":{"name":"g","namespace":"ns","labels":` + labels + `},"spec":{"containers":[{"name":"a"}]}}`)
+			if r, after := p.review(t, pod, ""); !r.Allowed || string(after) != string(pod) {
+				t.Errorf("beside Kube-OVN: %+v, %s", r, after)
+			}
+			p.Config.Alone = true
+			r, _ := p.review(t, pod, "")
+			if r.Allowed || !strings.Contains(r.Result.Message, "run kube-ovn-controller") {
+				t.Errorf("alone: %+v", r.Result)
+			}
+		})
+	}
+}
+
+// A pod that asks for what was made a moment ago is not refused by a cache that lags behind.
+func TestRefusedOnlyByALiveRead(t *testing.T) {
+	p := newPlace(t)
+	live := shop(t)
+	lagging := fake.NewClientBuilder().WithScheme(live.Scheme()).Build()
+	p.Topology = catalog.New(catalog.Options{Cache: lagging, Live: live, Changes: func() uint64 { return 1 }})
+	pod := []byte(`{"metadata":{"name":"a","namespace":"ns","annotations":{"ovn.kubernetes.io/logical_switch":"shop"}},"spec":{"containers":[{"name":"a"}]}}`)
+	r, after := p.review(t, pod, "")
+	if !r.Allowed || !strings.Contains(string(after), "10.20.0.") || len(r.Warnings) > 0 {
+		t.Errorf("%+v, %s", r, after)
+	}
+	gone := []byte(`{"metadata":{"name":"a","namespace":"ns","annotations":{"ovn.kubernetes.io/logical_switch":"nowhere"}},"spec":{"containers":[{"name":"a"}]}}`)
+	if r, _ := p.review(t, gone, ""); r.Allowed || !strings.Contains(r.Result.Message, `subnet "nowhere" does not exist`) {
+		t.Errorf("%+v", r)
+	}
 }

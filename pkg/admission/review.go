@@ -57,24 +57,24 @@ func decode(body []byte) (*request, error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &r); err != nil {
 		return nil, fmt.Errorf("the body is not an AdmissionReview of a pod: %w", err)
 	}
-	if err := understood(r.APIVersion, r.Kind); err != nil {
+	if err := understood(r.APIVersion, r.Kind, r.Request); err != nil {
 		return nil, err
 	}
-	switch {
-	case r.Request == nil:
-		return nil, errors.New("the review has no request")
-	case r.Request.UID == "":
-		return nil, errors.New("the request has no uid")
-	case r.Request.creates() && (r.Request.Object == nil || r.Request.Object.Metadata == nil):
+	if r.Request.creates() && (r.Request.Object == nil || r.Request.Object.Metadata == nil) {
 		return nil, errors.New("the request has no pod with metadata")
 	}
 	return r.Request, nil
 }
 
-// understood refuses other versions of reviews.
-func understood(apiVersion, kind string) error {
-	if apiVersion != admissionv1.SchemeGroupVersion.String() || kind != "AdmissionReview" {
+// understood refuses other versions of reviews, and those that ask nothing or can't be answered.
+func understood(apiVersion, kind string, r *request) error {
+	switch {
+	case apiVersion != admissionv1.SchemeGroupVersion.String() || kind != "AdmissionReview":
 		return fmt.Errorf("%s of %q is not understood: list v1 in admissionReviewVersions", kind, apiVersion)
+	case r == nil:
+		return errors.New("the review has no request")
+	case r.UID == "":
+		return errors.New("the request has no uid")
 	}
 	return nil
 }

@@ -31,7 +31,10 @@ type LeaseReader interface {
 
 // Surroundings tell what a change of the topology is judged against.
 type Surroundings interface {
+	// World may be late by what a cache lags behind.
 	World(ctx context.Context) (network.World, error)
+	// WorldLive is as things are now.
+	WorldLive(ctx context.Context) (network.World, error)
 }
 
 // ValidateOptions of a ValidateHandler.
@@ -155,20 +158,23 @@ func (h *ValidateHandler) judge(ctx context.Context, req *change) (*decision, er
 	if !s.matters() {
 		return allowed(outcomeAllowed), nil
 	}
-	world, err := h.Surroundings.World(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading the topology: %w", err)
-	}
-	world.Config, world.APIServer = h.Config, h.APIServer
 	if subnets := s.subnets(); len(subnets) > 0 {
 		if err := h.Ledger.Refresh(ctx, subnets...); err != nil {
 			return nil, fmt.Errorf("reading the leases of %s: %w", strings.Join(subnets, ", "), err)
 		}
 	}
-	world.Leases = h.Ledger.Leases()
-	warnings, errs := s.validate(world)
-	if len(errs) == 0 {
-		return allowed(outcomeAllowed, warnings...), nil
+	var warnings []string
+	var errs field.ErrorList
+	// What is refused by what the cache knows is judged again by what is there.
+	for _, read := range []func(context.Context) (network.World, error){h.Surroundings.World, h.Surroundings.WorldLive} {
+		world, err := read(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("reading the topology: %w", err)
+		}
+		world.Config, world.APIServer, world.Leases = h.Config, h.APIServer, h.Ledger.Leases()
+		if warnings, errs = s.validate(world); len(errs) == 0 {
+			return allowed(outcomeAllowed, warnings...), nil
+		}
 	}
 	return unfit(req, errs, warnings), nil
 }

@@ -3,7 +3,6 @@ package admission
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 
@@ -45,14 +44,12 @@ func decodeChange(body []byte) (*change, error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &r); err != nil {
 		return nil, fmt.Errorf("the body is not an AdmissionReview: %w", err)
 	}
-	if err := understood(r.APIVersion, r.Kind); err != nil {
-		return nil, err
+	var asked *request
+	if r.Request != nil {
+		asked = &r.Request.request
 	}
-	switch {
-	case r.Request == nil:
-		return nil, errors.New("the review has no request")
-	case r.Request.UID == "":
-		return nil, errors.New("the request has no uid")
+	if err := understood(r.APIVersion, r.Kind, asked); err != nil {
+		return nil, err
 	}
 	return r.Request, nil
 }

@@ -39,6 +39,8 @@ func (b *leaseBook) Refresh(_ context.Context, subnets ...string) error {
 
 type fixedWorld struct{ err error }
 
+func (f fixedWorld) WorldLive(ctx context.Context) (network.World, error) { return f.World(ctx) }
+
 func (f fixedWorld) World(context.Context) (network.World, error) {
 	if f.err != nil {
 		return network.World{}, f.err
@@ -242,6 +244,8 @@ func TestValidateFaults(t *testing.T) {
 type panicking struct{}
 
 func (panicking) World(context.Context) (network.World, error) { panic("bug") }
+
+func (panicking) WorldLive(context.Context) (network.World, error) { panic("bug") }
 
 // Outcomes are counted by kind.
 func TestValidateCounts(t *testing.T) {

@@ -33,12 +33,12 @@ func Annotations(p Planned, a *ipam.Allocation, cat Catalog, cfg Config) map[str
 		}
 		set(SuffixAddress, join(as.Addresses()))
 		set(SuffixMAC, as.MAC.String())
-		set(SuffixSubnet, as.Subnet.Name())
 		set(SuffixCIDR, subnet.CIDR)
 		set(SuffixGateway, subnet.Gateway)
-		if planned.IPAMOnly {
+		if planned.IPAMOnly { // there is no switch
 			continue
 		}
+		set(SuffixSubnet, as.Subnet.Name())
 		set(SuffixNICType, cmp.Or(planned.NICType, cfg.PodNICType))
 		set(SuffixVM, planned.VM)
 		maps.Copy(out, topologyAnnotations(as.Provider, subnet, cat, cfg))

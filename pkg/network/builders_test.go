@@ -60,6 +60,12 @@ func usual() Catalog {
 		subnet("lost", "10.21.0.0/24", bound("red"), func(s *kubeovnv1.Subnet) { s.Spec.Vpc = "gone" }))
 }
 
+func withLabels(pairs ...string) Pod {
+	p := annotated(pairs...)
+	p.Labels, p.Annotations = p.Annotations, nil
+	return p
+}
+
 func annotated(pairs ...string) Pod {
 	p := Pod{Namespace: "default", Name: "web", Annotations: map[string]string{}}
 	for i := 0; i < len(pairs); i += 2 {

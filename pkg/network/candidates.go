@@ -27,6 +27,11 @@ func (pl *planner) candidates(n *net, i *Interface, pool string) {
 	if pool == "" && len(i.Choices) == 0 && n.provider == DefaultProvider {
 		pl.namespacePools(i)
 	}
+	for _, c := range i.Candidates {
+		if err := c.PoolErrs[c.Pool]; c.Pool != "" && err != nil {
+			pl.warn("IPPool %s: spec.ips: %v: left out", c.Pool, err)
+		}
+	}
 	pl.fitFamily(n, i)
 	pl.fitChoices(n, i)
 }

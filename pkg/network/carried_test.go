@@ -145,7 +145,7 @@ func TestAnnotationsOfSeveralNetworks(t *testing.T) {
 		"ovn.kubernetes.io/pod_nic_type": "veth-pair", "ovn.kubernetes.io/logical_router": "ovn-cluster",
 		n1IP: "10.30.0.9", n1MAC: "0a:58:0a:1e:00:09", "n1.default.ovn.kubernetes.io/logical_switch": "s1", "n1.default.ovn.kubernetes.io/cidr": "10.30.0.0/24",
 		"n1.default.ovn.kubernetes.io/gateway": "10.30.0.1", "n1.default.ovn.kubernetes.io/pod_nic_type": "veth-pair", "n1.default.ovn.kubernetes.io/logical_router": "ovn-cluster",
-		"mv.default.kubernetes.io/ip_address": "10.32.0.2", "mv.default.kubernetes.io/logical_switch": "mv", "mv.default.kubernetes.io/cidr": "10.32.0.0/24", "mv.default.kubernetes.io/gateway": "10.32.0.1"}
+		"mv.default.kubernetes.io/ip_address": "10.32.0.2", "mv.default.kubernetes.io/cidr": "10.32.0.0/24", "mv.default.kubernetes.io/gateway": "10.32.0.1"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

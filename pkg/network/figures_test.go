@@ -12,8 +12,12 @@ import (
 
 type noStore struct{}
 
-func (noStore) Get(context.Context, string) (*ipam.Block, error)        { return nil, ipam.ErrNotFound }
-func (noStore) List(context.Context, ...string) ([]*ipam.Block, error)  { return nil, nil }
+func (noStore) Get(context.Context, string) (*ipam.Block, error)       { return nil, ipam.ErrNotFound }
+func (noStore) List(context.Context, ...string) ([]*ipam.Block, error) { return nil, nil }
+
+func (noStore) ListOwner(context.Context, ipam.Owner, ...string) ([]*ipam.Block, error) {
+	return nil, nil
+}
 func (noStore) Write(context.Context, *ipam.Block) (*ipam.Block, error) { return nil, ipam.ErrRefused }
 func (noStore) Delete(context.Context, *ipam.Block) error               { return ipam.ErrRefused }
 

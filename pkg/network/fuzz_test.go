@@ -101,7 +101,7 @@ func FuzzPlan(f *testing.F) {
 		w := fuzzWorld(fuzzMap(text), bits)
 		before := maps.Clone(w.pod.Annotations)
 		Carried(w.pod.Annotations)
-		Skip(w.pod, w.ns)
+		Skip(w.pod)
 		Asks(w.pod)
 		NeedsOrdinalStart(w.pod)
 		planned, errs := Plan(w.pod, w.ns, w.cat, w.cfg)

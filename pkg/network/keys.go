@@ -35,6 +35,9 @@ const (
 	RestrictedKey = "berth.dev/restricted"
 	// LabelManaged on a subnet: it is fenced off from kube-ovn-controller by spec.excludeIps.
 	LabelManaged = "berth.dev/managed"
+	// ClosedKey is the annotation of a subnet that gives no addresses, for leases of it may have been lost: its value says
+	// why. The worker takes it off when all are restored.
+	ClosedKey = "berth.dev/closed"
 	// ExcludeKey is the annotation with the real exclusions of a fenced subnet, in the form of spec.excludeIps.
 	ExcludeKey = "berth.dev/exclude-ips"
 )
@@ -68,6 +71,9 @@ const (
 	domain        = ".kubernetes.io/"
 	mirrorKey     = "kubernetes.io/config.mirror"
 	natGatewayKey = DefaultProvider + domain + "vpc_nat_gw"
+
+	natGatewayLabel    = "ovn.kubernetes.io/vpc-nat-gw"
+	egressGatewayLabel = "ovn.kubernetes.io/vpc-egress-gateway"
 )
 
 // Key is the annotation of a provider's network with that suffix.

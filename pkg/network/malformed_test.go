@@ -105,7 +105,7 @@ func TestB28NetworksThatThePodHasNot(t *testing.T) {
 
 // Everything that is wrong is told at once, and each thing once.
 func TestB28AllAtOnce(t *testing.T) {
-	bad := map[string]string{ip: "foo", mac: "zz", fam: "v4", ls: "nope", "ovn.kubernetes.io/eip": "x", "ovn.kubernetes.io/aaps": "nope",
+	bad := map[string]string{ip: "foo", "ovn.kubernetes.io/pod_nic_type": "tap", mac: "zz", fam: "v4", ls: "nope", "ovn.kubernetes.io/eip": "x", "ovn.kubernetes.io/aaps": "nope",
 		"ovn.kubernetes.io/routes": "[{", "ovn.kubernetes.io/ingress_rate": "-1", OrdinalRuleKey: "mine", n1MAC: "zz", "n1.default.ovn.kubernetes.io/mirror": "x"}
 	w := asked()
 	w.pod.Annotations = bad

@@ -45,10 +45,15 @@ func TestB53Skip(t *testing.T) {
 		"host":     {Pod{HostNetwork: true}, true},
 		"disabled": {Pod{Labels: map[string]string{LabelInject: InjectDisabled}}, true},
 		"mirror":   {annotated("kubernetes.io/config.mirror", ""), true},
-		"gateway":  {annotated("ovn.kubernetes.io/vpc_nat_gw", "g"), true},
+		"NAT":      {annotated("ovn.kubernetes.io/vpc_nat_gw", "g"), true},
+		"NAT too":  {withLabels("ovn.kubernetes.io/vpc-nat-gw", "true"), true},
+		"egress":   {withLabels("app", "vpc-egress-gateway", "ovn.kubernetes.io/vpc-egress-gateway", "g"), true},
+		"service":  {withLabels("app", "lb-svc-web", "namespace", "default", "service", "web"), true},
+		"imposter": {withLabels("app", "lb-svc-web", "namespace", "other", "service", "web"), false},
+		"app":      {withLabels("app", "lb-svc-"), false},
 	}
 	for name, c := range cases {
-		if reason, skip := Skip(c.pod, Namespace{}); skip != c.skip || skip != (reason != "") {
+		if reason, skip := Skip(c.pod); skip != c.skip || skip != (reason != "") {
 			t.Errorf("%s: %q %v", name, reason, skip)
 		}
 	}

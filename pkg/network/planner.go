@@ -57,11 +57,19 @@ func (pl *planner) input(n *net, suffix string) string {
 	return strings.TrimSpace(pl.pod.Annotations[Key(n.provider, suffix)])
 }
 
+// nicTypes are the kinds of network interfaces that Kube-OVN's node daemon knows.
+func nicTypes() []string {
+	return []string{"veth-pair", "internal-port", "offload-port", "dpdk-port", "sriov"}
+}
+
 // plan works out one network. Its errors are noted.
 func (pl *planner) plan(n *net) Interface {
 	i := Interface{Provider: n.provider, IPAMOnly: n.ipamOnly, NICType: strings.TrimSpace(n.asked[SuffixNICType])}
 	var err error
 	var static []netip.Addr
+	if i.NICType != "" && !slices.Contains(nicTypes(), i.NICType) {
+		pl.invalid(n, SuffixNICType, n.asked[SuffixNICType], fmt.Errorf("it is none of %s", strings.Join(nicTypes(), ", ")))
+	}
 	if text := n.asked[SuffixAddress]; text != "" {
 		if static, err = ParseAddresses(text); err != nil {
 			pl.invalid(n, SuffixAddress, text, err)
@@ -223,8 +231,8 @@ func (pl *planner) reservation(n *net, i *Interface) {
 	n.asked = with(n.asked, SuffixSubnet, r.Subnet)
 }
 
-func with(m map[string]string, key, value string) map[string]string {
-	out := make(map[string]string, len(m)+1)
+func with[V any](m map[string]V, key string, value V) map[string]V {
+	out := make(map[string]V, len(m)+1)
 	for k, v := range m {
 		out[k] = v
 	}

@@ -112,7 +112,7 @@ func Ordinal(set, pod string) (int, bool) {
 
 // Skip tells whether the pod gets no address from us, and why. Whether its namespace has opted in is for the caller:
 // the webhook's selector, or the worker.
-func Skip(p Pod, _ Namespace) (reason string, skip bool) {
+func Skip(p Pod) (reason string, skip bool) {
 	switch {
 	case p.HostNetwork:
 		return "it uses the host's network", true
@@ -122,8 +122,25 @@ func Skip(p Pod, _ Namespace) (reason string, skip bool) {
 	if _, ok := p.Annotations[mirrorKey]; ok {
 		return "it is a mirror of a static pod", true
 	}
-	if p.Annotations[natGatewayKey] != "" {
-		return "it is a NAT gateway of Kube-OVN", true
+	if what, ok := Gateway(p); ok {
+		return "it is " + what, true
+	}
+	return "", false
+}
+
+// Gateway tells whether the pod is one of Kube-OVN's own gateways, and which: its controller plugs it into networks in
+// ways of its own.
+func Gateway(p Pod) (what string, ok bool) {
+	_, nat := p.Labels[natGatewayLabel]
+	_, egress := p.Labels[egressGatewayLabel]
+	service := p.Labels["service"]
+	switch {
+	case p.Annotations[natGatewayKey] != "" || nat:
+		return "a NAT gateway of Kube-OVN", true
+	case egress:
+		return "an egress gateway of Kube-OVN", true
+	case service != "" && p.Labels["app"] == "lb-svc-"+service && p.Labels["namespace"] == p.Namespace:
+		return "the load balancer of Service " + service + " by Kube-OVN", true
 	}
 	return "", false
 }

@@ -101,16 +101,17 @@ func TestB22NamespacePools(t *testing.T) {
 		world
 		want result
 	}{
-		"from one to the next":     {pooled(annotated(), p1, p2), result{Networks: []string{"ovn from red/p1 red/p2"}}},
-		"oldest first":             {pooled(annotated(), pool(9, "p1", "red", "red", "10.18.0.8"), p2), result{Networks: []string{"ovn from red/p2 red/p1"}}},
-		"another subnet is chosen": {pooled(annotated(ls, "ovn-default"), p1, p2), result{Networks: []string{"ovn from ovn-default"}, Requested: `{"ovn":{"logical_switch":"ovn-default"}}`}},
-		"pool of another subnet":   {pooled(annotated(), pool(1, "far", "dual", "red", "10.17.0.8")), result{Networks: []string{"ovn from red"}}},
-		"another namespace's":      {pooled(annotated(), pool(1, "p", "red", "blue", "10.18.0.8")), result{Networks: []string{"ovn from red"}}},
-		"nobody's":                 {pooled(annotated(), pool(1, "p", "red", "", "10.18.0.8")), result{Networks: []string{"ovn from red"}}},
-		"being deleted":            {pooled(annotated(), dying(pool(1, "p", "red", "red", "10.18.0.8")), p2), result{Networks: []string{"ovn from red/p2"}}},
-		"unreadable":               {pooled(annotated(), pool(1, "p", "red", "red", "x"), p2), result{Networks: []string{"ovn from red/p2"}}},
-		"static address":           {pooled(annotated(ip, "10.18.0.9"), p1, p2), result{Networks: []string{"ovn from red, asks 10.18.0.9"}, Requested: `{"ovn":{"ip_address":"10.18.0.9"}}`}},
-		"pool named":               {pooled(annotated(poolKey, "p2"), p1, p2), result{Networks: []string{"ovn from red/p2"}}},
+		"from one to the next":      {pooled(annotated(), p1, p2), result{Networks: []string{"ovn from red/p1 red/p2"}}},
+		"oldest first":              {pooled(annotated(), pool(9, "p1", "red", "red", "10.18.0.8"), p2), result{Networks: []string{"ovn from red/p2 red/p1"}}},
+		"another subnet is chosen":  {pooled(annotated(ls, "ovn-default"), p1, p2), result{Networks: []string{"ovn from ovn-default"}, Requested: `{"ovn":{"logical_switch":"ovn-default"}}`}},
+		"pool of another subnet":    {pooled(annotated(), pool(1, "far", "dual", "red", "10.17.0.8")), result{Networks: []string{"ovn from red"}}},
+		"another namespace's":       {pooled(annotated(), pool(1, "p", "red", "blue", "10.18.0.8")), result{Networks: []string{"ovn from red"}}},
+		"nobody's":                  {pooled(annotated(), pool(1, "p", "red", "", "10.18.0.8")), result{Networks: []string{"ovn from red"}}},
+		"being deleted":             {pooled(annotated(), dying(pool(1, "p", "red", "red", "10.18.0.8")), p2), result{Networks: []string{"ovn from red/p2"}}},
+		"unreadable, and another":   {pooled(annotated(), pool(1, "p", "red", "red", "x"), p2), result{Networks: []string{"ovn from red/p red/p2"}, Warnings: []string{`IPPool p: spec.ips: "x" is neither`}}},
+		"unreadable, no free space": {pooled(annotated(), pool(1, "p", "red", "red", "x")), result{Networks: []string{"ovn from red/p"}, Warnings: []string{`IPPool p: spec.ips: "x" is neither`}}},
+		"static address":            {pooled(annotated(ip, "10.18.0.9"), p1, p2), result{Networks: []string{"ovn from red, asks 10.18.0.9"}, Requested: `{"ovn":{"ip_address":"10.18.0.9"}}`}},
+		"pool named":                {pooled(annotated(poolKey, "p2"), p1, p2), result{Networks: []string{"ovn from red/p2"}}},
 		"pool of another subnet named": {pooled(annotated(poolKey, "far"), p1, pool(3, "far", "ovn-default", "", "10.16.0.8")), result{
 			Networks: []string{"ovn from ovn-default/far"}}},
 	}

@@ -23,8 +23,8 @@ type Subnet struct {
 	CIDR, Gateway string
 	// Pools are the names of its IPPools, oldest first. Those that can't be read are left away.
 	Pools []string
-	// Warnings tell what was left away.
-	Warnings []string
+	// PoolErrs say, by IPPool, which of its entries can't be read: those are left out, and the others serve.
+	PoolErrs map[string]error
 	// Err says why nothing can be had from it.
 	Err error
 }
@@ -82,6 +82,8 @@ type Config struct {
 	NodeSwitch string
 	// PodNICType is written to pods that don't choose.
 	PodNICType string
+	// Alone tells that no controller of Kube-OVN runs: nobody plugs its gateways in.
+	Alone bool
 	// NonPrimary leaves the default network to another CNI: attachments only are served.
 	NonPrimary bool
 	// ForgetVMs takes a virtual machine's address back with its pod.
@@ -125,13 +127,19 @@ func (s *Subnet) parse(around Around) error {
 		return err
 	}
 	spec := ipam.SubnetSpec{Name: s.Object.Name, UID: string(s.Object.UID), Prefixes: prefixes, Gateways: gateways, Exclude: exclude,
-		Pools: s.pools(around.Pools), Reserved: around.Reserved}
-	if s.Object.Spec.Vlan != "" {
-		spec.Domain = "vlan." + s.Object.Spec.Vlan
-	}
+		Pools: s.pools(around.Pools), Reserved: around.Reserved, Closed: s.Object.Annotations[ClosedKey],
+		Domain: DomainOf(s.Object)}
 	s.CIDR, s.Gateway = join(prefixes), join(gateways)
 	s.Set, err = ipam.NewSubnet(spec)
 	return err
+}
+
+// DomainOf names the L2 domain of a subnet, in which MACs are unique.
+func DomainOf(s *kubeovnv1.Subnet) string {
+	if s.Spec.Vlan != "" {
+		return "vlan." + s.Spec.Vlan
+	}
+	return s.Name
 }
 
 // pools reads the IPPools, oldest first: an address that two of them name is the older one's.
@@ -142,11 +150,18 @@ func (s *Subnet) pools(objs []*kubeovnv1.IPPool) []ipam.Pool {
 	})
 	var out []ipam.Pool
 	for _, o := range objs {
-		set, err := ParseRanges(o.Spec.IPs)
+		var good []string
+		for _, item := range o.Spec.IPs {
+			if _, err := ParseRanges([]string{item}); err != nil {
+				s.PoolErrs = with(s.PoolErrs, o.Name, errors.Join(s.PoolErrs[o.Name], err))
+				continue
+			}
+			good = append(good, item)
+		}
+		set, err := ParseRanges(good)
 		if err != nil {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("IPPool %s can't be used: spec.ips: %v", o.Name, err))
-			// Nobody gets its addresses unasked, and nobody asks for a pool that is not known.
-			continue
+			s.PoolErrs = with(s.PoolErrs, o.Name, err)
+			set = &netipx.IPSet{}
 		}
 		out = append(out, ipam.Pool{Name: o.Name, Set: set})
 		s.Pools = append(s.Pools, o.Name)

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -66,12 +68,12 @@ type OVN struct {
 // DefaultOptions returns the defaults.
 func DefaultOptions() Options {
 	return Options{
-		Serve: serve.DefaultFlags(),
-		Network: network.Config{DefaultSubnet: "ovn-default", ClusterRouter: "ovn-cluster", NodeSwitch: "join",
-			PodNICType: "veth-pair"},
+		Serve:   serve.DefaultFlags(),
+		Network: serve.DefaultNetwork(),
 		OVN: OVN{Addr: "unix:/run/ovn/ovnnb_db.sock", CACert: "/var/run/tls/cacert", Cert: "/var/run/tls/cert", Key: "/var/run/tls/key",
 			TimeoutSeconds: 60},
-		Routing:  worker.Routing{EnableLB: true, ExternalNamespace: "kube-system", ExternalSubnet: "external"},
+		Routing: worker.Routing{EnableLB: true, EnableEIPSNAT: true, ExternalNamespace: "kube-system", ExternalSubnet: "external",
+			ServiceCIDRs: "10.96.0.0/12"},
 		Topology: string(worker.External), LeaderElect: true, Namespace: os.Getenv("POD_NAMESPACE"),
 		SweepPeriod: 30 * time.Second, PendingAge: lifecycle.DefaultPendingAge, Concurrency: 128,
 	}
@@ -80,14 +82,12 @@ func DefaultOptions() Options {
 // AddFlags adds the flags, with the present values as defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Serve.Register(fs)
-	fs.StringVar(&o.Network.DefaultSubnet, "default-ls", o.Network.DefaultSubnet, "subnet of pods that nothing else decides for")
-	fs.StringVar(&o.Network.ClusterRouter, "cluster-router", o.Network.ClusterRouter, "router of the default VPC")
-	fs.StringVar(&o.Network.NodeSwitch, "node-switch", o.Network.NodeSwitch, "subnet that joins the nodes to the cluster router")
-	fs.StringVar(&o.Network.PodNICType, "pod-nic-type", o.Network.PodNICType, "network interface of pods that don't choose")
+	serve.RegisterNetwork(fs, &o.Network)
 	fs.BoolVar(&o.Routing.EnableLB, "enable-lb", o.Routing.EnableLB, "load balancers are on")
 	fs.BoolVar(&o.Routing.EnableEIPSNAT, "enable-eip-snat", o.Routing.EnableEIPSNAT, "realise pods' EIP and SNAT annotations")
 	fs.StringVar(&o.Routing.ExternalNamespace, "external-gateway-config-ns", o.Routing.ExternalNamespace, "namespace of the ConfigMap ovn-external-gw-config")
 	fs.StringVar(&o.Routing.ExternalSubnet, "external-gateway-switch", o.Routing.ExternalSubnet, "subnet whose gateway is the external one when the ConfigMap has none")
+	fs.StringVar(&o.Routing.ServiceCIDRs, "service-cluster-ip-range", o.Routing.ServiceCIDRs, "addresses of Services, one network or one of each family, joined by a comma")
 	fs.StringVar(&o.OVN.Addr, "ovn-nb-addr", o.OVN.Addr, "northbound database: tcp:HOST:PORT, ssl:HOST:PORT or unix:/PATH, several joined by commas")
 	fs.StringVar(&o.OVN.CACert, "ovn-ca-cert", o.OVN.CACert, "CA certificate of ssl remotes")
 	fs.StringVar(&o.OVN.Cert, "ovn-cert", o.OVN.Cert, "own certificate for ssl remotes")
@@ -105,6 +105,11 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 func (o *Options) complete(stderr io.Writer) error {
 	if t := worker.Topology(o.Topology); t != worker.Ensure && t != worker.External {
 		return fmt.Errorf("--topology=%s is unknown: use %s or %s", o.Topology, worker.Ensure, worker.External)
+	}
+	for part := range strings.SplitSeq(o.Routing.ServiceCIDRs, ",") {
+		if _, err := netip.ParsePrefix(strings.TrimSpace(part)); err != nil && part != "" {
+			return fmt.Errorf("--service-cluster-ip-range: %q is no network: write it like 10.96.0.0/12", part)
+		}
 	}
 	if o.SweepPeriod < 0 || o.PendingAge < 0 {
 		return errors.New("--sweep-period and --pending-age must not be negative")

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -33,9 +34,10 @@ func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "finalizer-worker", Short: "Wire pods, and take their addresses back when they are gone",
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, _ []string) error { return Run(cmd.Context(), o) },
 	}
 	o.AddFlags(cmd.Flags())
+	var config serve.Config
+	config.Command(cmd, func(cmd *cobra.Command) error { return Run(cmd.Context(), o) })
 	return cmd
 }
 
@@ -143,6 +145,7 @@ func (o *Options) manager() (manager.Manager, error) {
 	}
 	mgr, err := ctrl.NewManager(o.Config, manager.Options{
 		Scheme: types, Cache: worker.CacheOptions(), Logger: o.Log,
+		Client:         client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 		LeaderElection: o.LeaderElect, LeaderElectionID: leaseName, LeaderElectionNamespace: o.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 		Metrics:                       metricsserver.Options{BindAddress: "0"},
@@ -171,6 +174,10 @@ func (o *Options) worker(mgr manager.Manager, northbound *ovn.Client, registry *
 		Freed: func(h ipam.Held) {
 			if w != nil {
 				w.Freed(h)
+			}
+		}, Lost: func(subnet, reason string) {
+			if w != nil { // else its first look finds it
+				w.Lost(subnet, reason)
 			}
 		}})
 	if err != nil {

@@ -29,6 +29,7 @@ import (
 type Options struct {
 	Serve   serve.Flags
 	Certs   certs.Flags
+	Clients serve.Clients
 	Network network.Config
 	// Port of admission on all addresses, unless Listener is set.
 	Port int
@@ -37,6 +38,8 @@ type Options struct {
 	Margin      time.Duration
 	// Rest is how long a freed address rests while others are free.
 	Rest time.Duration
+	// Topology is TopologyEnsure or TopologyExternal, as the worker's.
+	Topology string
 	// Replica names this process among its peers; Namespace is where it runs.
 	Replica, Namespace string
 
@@ -51,11 +54,17 @@ type Options struct {
 	Log logr.Logger
 }
 
+// Who realises the topology: Berth alone, or Kube-OVN's controller.
+const (
+	TopologyEnsure   = "ensure"
+	TopologyExternal = "external"
+)
+
 // DefaultOptions returns the defaults; replica and namespace come from POD_NAME and POD_NAMESPACE.
 func DefaultOptions() Options {
 	o := Options{Serve: serve.DefaultFlags(), Certs: certs.DefaultFlags(), Port: 9443, Concurrency: admission.DefaultConcurrency,
-		Margin: admission.DefaultMargin, Rest: time.Minute, Replica: os.Getenv("POD_NAME"), Namespace: os.Getenv("POD_NAMESPACE"),
-		Network: network.Config{DefaultSubnet: "ovn-default", ClusterRouter: "ovn-cluster", NodeSwitch: "join", PodNICType: "veth-pair"}}
+		Margin: admission.DefaultMargin, Rest: time.Minute, Topology: TopologyExternal, Replica: os.Getenv("POD_NAME"), Namespace: os.Getenv("POD_NAMESPACE"),
+		Network: serve.DefaultNetwork()}
 	if o.Replica == "" {
 		o.Replica, _ = os.Hostname() // empty is refused later
 	}
@@ -69,15 +78,14 @@ func DefaultOptions() Options {
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Serve.Register(fs)
 	o.Certs.Register(fs)
+	o.Clients.Register(fs)
 	fs.IntVar(&o.Port, "webhook-port", o.Port, "port of admission")
 	fs.IntVar(&o.Concurrency, "max-concurrent-requests", o.Concurrency, "pods answered at once; more are told to try again")
 	fs.DurationVar(&o.Margin, "timeout-margin", o.Margin, "part of a call's time that is kept for the way back")
 	fs.DurationVar(&o.Rest, "address-rest", o.Rest, "time that a freed address rests while others are free")
 	fs.StringVar(&o.Replica, "replica", o.Replica, "name of this process among its peers")
-	fs.StringVar(&o.Network.DefaultSubnet, "default-ls", o.Network.DefaultSubnet, "subnet of pods that nothing else decides for")
-	fs.StringVar(&o.Network.ClusterRouter, "cluster-router", o.Network.ClusterRouter, "the default VPC")
-	fs.StringVar(&o.Network.NodeSwitch, "node-switch", o.Network.NodeSwitch, "subnet of the nodes, which no pod may be in")
-	fs.StringVar(&o.Network.PodNICType, "pod-nic-type", o.Network.PodNICType, "kind of interface of pods that don't choose")
+	serve.RegisterNetwork(fs, &o.Network)
+	fs.StringVar(&o.Topology, "topology", o.Topology, "as the worker's. ensure: no controller of Kube-OVN runs in this cluster; external: it does")
 }
 
 // Validate tells what is missing.
@@ -92,6 +100,10 @@ func (o *Options) Validate() error {
 	if o.Network.DefaultSubnet == "" {
 		errs = append(errs, errors.New("there is no default subnet: pass --default-ls"))
 	}
+	if o.Topology != TopologyEnsure && o.Topology != TopologyExternal {
+		errs = append(errs, fmt.Errorf("--topology=%s is unknown: use %s or %s", o.Topology, TopologyEnsure, TopologyExternal))
+	}
+	errs = append(errs, o.Clients.Validate())
 	return errors.Join(errs...)
 }
 
@@ -109,6 +121,7 @@ func (o *Options) complete() error {
 		}
 		o.Config = cfg
 	}
+	o.Network.Alone = o.Topology == TopologyEnsure
 	return o.Validate()
 }
 
@@ -116,15 +129,16 @@ func (o *Options) complete() error {
 func NewCommand() *cobra.Command {
 	o := DefaultOptions()
 	cmd := &cobra.Command{Use: "webhook", Short: "Give new pods their addresses at admission", Args: cobra.NoArgs,
-		SilenceUsage: true, SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := serve.NewLogger(cmd.ErrOrStderr(), o.Serve.LogLevel, o.Serve.LogFormat)
-			if err != nil {
-				return err
-			}
-			o.Log = log
-			return Run(cmd.Context(), o)
-		}}
+		SilenceUsage: true, SilenceErrors: true}
 	o.AddFlags(cmd.Flags())
+	var config serve.Config
+	config.Command(cmd, func(cmd *cobra.Command) error {
+		log, err := serve.NewLogger(cmd.ErrOrStderr(), o.Serve.LogLevel, o.Serve.LogFormat)
+		if err != nil {
+			return err
+		}
+		o.Log = log
+		return Run(cmd.Context(), o)
+	})
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,7 +46,9 @@ type program struct {
 	registry *prometheus.Registry
 	cache    cache.Cache
 	changes  catalog.Changes
+	eips     []schema.GroupVersionKind
 	topology *catalog.Catalog
+	losses   *catalog.Losses
 	synced   atomic.Bool
 	store    *blockstore.Store
 	ledger   *ipam.Ledger
@@ -97,7 +100,12 @@ func (p *program) makeCache() error {
 	if p.cache, err = cache.New(p.Config, catalog.CacheOptions(scheme)); err != nil {
 		return fmt.Errorf("making the cache of the topology, check that the API server can be reached: %w", err)
 	}
-	p.topology = catalog.New(catalog.Options{Cache: p.cache, Live: live, Changes: p.changes.Count})
+	if p.eips, err = catalog.ServedEIPs(live.RESTMapper()); err != nil {
+		return err
+	}
+	p.losses = catalog.NewLosses()
+	p.losses.Client = live
+	p.topology = catalog.New(catalog.Options{Cache: p.cache, Live: live, EIPs: p.eips, Changes: p.changes.Count})
 	return nil
 }
 
@@ -110,7 +118,10 @@ func (p *program) makeLedger() error {
 	if err != nil {
 		return err
 	}
-	p.ledger, err = ipam.New(ipam.Options{Store: p.store, Replica: p.Replica, Clock: p.Clock, Random: p.Random, Rest: p.Rest, Metrics: counters})
+	p.ledger, err = ipam.New(ipam.Options{Store: p.store, Replica: p.Replica, Clock: p.Clock, Random: p.Random, Rest: p.Rest, Metrics: counters,
+		Lost: p.losses.Lost})
+	p.losses.Ledger, p.losses.Random, p.losses.Clock = p.ledger, p.Random, p.Clock
+	p.losses.Failed = func(err error) { p.Log.Error(err, "A subnet whose leases are lost could not be marked") }
 	return err
 }
 
@@ -189,6 +200,7 @@ func (p *program) startBacking(ctx context.Context, g *errgroup.Group) {
 	piece("cache of the topology", p.cache.Start)
 	piece("reading the topology", p.sync)
 	piece("watch of the ledger", func(ctx context.Context) error { return p.store.Watch(ctx, p.ledger) })
+	piece("losses of the ledger", p.losses.Run)
 	piece("certificate", p.source.Run)
 	if p.injector != nil {
 		piece("CA bundle", p.injector.Run)
@@ -204,7 +216,7 @@ func (p *program) startBacking(ctx context.Context, g *errgroup.Group) {
 
 // sync starts the informers and waits for them.
 func (p *program) sync(ctx context.Context) error {
-	if err := p.changes.Watch(ctx, p.cache); err != nil {
+	if err := p.changes.Watch(ctx, p.cache, p.eips); err != nil {
 		return err
 	}
 	if !p.cache.WaitForCacheSync(ctx) {
@@ -216,5 +228,5 @@ func (p *program) sync(ctx context.Context) error {
 
 func (p *program) serveAdmission(ctx context.Context) error {
 	return serve.HTTPS(ctx, serve.HTTPSOptions{Addr: fmt.Sprintf(":%d", p.Port), Listener: p.Listener, Handler: p.handler,
-		GetCertificate: p.source.GetCertificate, Ready: &p.ready, DrainDelay: p.Serve.DrainDelay, Grace: p.Serve.Grace, Log: p.Log})
+		GetCertificate: p.source.GetCertificate, Clients: p.Clients, Ready: &p.ready, DrainDelay: p.Serve.DrainDelay, Grace: p.Serve.Grace, Log: p.Log})
 }

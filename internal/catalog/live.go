@@ -1,0 +1,59 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-net/berth/pkg/network"
+)
+
+// liveReads lets callers who come while the topology is read live share the next read: each gets one that began after
+// it came.
+type liveReads struct {
+	clock atomic.Uint64
+	turn  chan struct{}
+	// began is when the last read began, and last what it gave. They are their holder's who has the turn.
+	began uint64
+	last  *network.Catalog
+}
+
+// ForLive gives the view for a pod as the API server has it now. A cache may say yes, for the ledger corrects it; only a
+// live read may say no.
+func (c *Catalog) ForLive(ctx context.Context, pod network.Pod) (View, error) {
+	came := c.live.clock.Add(1)
+	var ns corev1.Namespace
+	if err := c.Live.Get(ctx, client.ObjectKey{Name: pod.Namespace}, &ns); err != nil {
+		return View{}, fmt.Errorf("reading namespace %s: %w", pod.Namespace, err)
+	}
+	cat, err := c.liveTopology(ctx, came)
+	if err != nil {
+		return View{}, err
+	}
+	return c.view(ctx, pod, &ns, cat)
+}
+
+func (c *Catalog) liveTopology(ctx context.Context, came uint64) (network.Catalog, error) {
+	select {
+	case c.live.turn <- struct{}{}:
+	case <-ctx.Done():
+		return network.Catalog{}, fmt.Errorf("reading the topology: %w", context.Cause(ctx))
+	}
+	defer func() { <-c.live.turn }()
+	if c.live.last != nil && c.live.began > came {
+		return *c.live.last, nil
+	}
+	began := c.live.clock.Add(1)
+	o, err := c.list(ctx, c.Live)
+	if err != nil {
+		return network.Catalog{}, err
+	}
+	c.mu.Lock()
+	cat := c.work(o)
+	c.mu.Unlock()
+	c.live.began, c.live.last = began, &cat
+	return cat, nil
+}
