@@ -6,6 +6,7 @@
 package facts
 
 import (
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,8 +50,17 @@ func Pod(p *corev1.Pod) lifecycle.Pod {
 
 // Record is what Compare needs to know of an IP record that this project made.
 func Record(ip *kubeovnv1.IP) lifecycle.Record {
-	return lifecycle.Record{Name: ip.Name, Namespace: ip.Spec.Namespace, Pod: ip.Spec.PodName,
-		PodUID: ip.Annotations[AnnotationPodUID], Claim: ipam.Claim(ip.Labels[LabelClaim])}
+	r := lifecycle.Record{Name: ip.Name, Namespace: ip.Spec.Namespace, Pod: ip.Spec.PodName,
+		PodUID: ip.Annotations[AnnotationPodUID], Claim: ipam.Claim(ip.Labels[LabelClaim]), Subnet: ip.Spec.Subnet}
+	for _, text := range []string{ip.Spec.V4IPAddress, ip.Spec.V6IPAddress} {
+		if a, err := netip.ParseAddr(text); err == nil {
+			r.Addresses = append(r.Addresses, a.Unmap())
+		}
+	}
+	if m, err := ipam.ParseMAC(ip.Spec.MacAddress); err == nil {
+		r.MAC = m
+	}
+	return r
 }
 
 // Reservation tells that somebody made the IP object to keep its address: no pod's path did, and it outlives pods.

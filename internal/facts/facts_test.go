@@ -113,12 +113,12 @@ func TestKeeper(t *testing.T) {
 		"of a configured kind":    {owner("", "ConfigMap", "there:pod-1"), lifecycle.Yes},
 		"of a gone one of a kind": {owner("", "ConfigMap", "gone:pod-1"), lifecycle.No},
 	} {
-		if got := k.Keeps(t.Context(), x.owner); got != x.want {
+		if got := k.Keeps(t.Context(), ipam.Held{Lease: ipam.Lease{Owner: x.owner}}); got != x.want {
 			t.Errorf("%s: %d, want %d", name, got, x.want)
 		}
 	}
 	before := reads
-	if k.Keeps(t.Context(), owner("apps", "StatefulSet", "web-1")); reads != before {
+	if k.Keeps(t.Context(), ipam.Held{Lease: ipam.Lease{Owner: owner("apps", "StatefulSet", "web-1")}}); reads != before {
 		t.Error("an owner was asked twice")
 	}
 }

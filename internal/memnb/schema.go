@@ -21,12 +21,13 @@ const (
 // the older, stricter limit stands here, as do the older, shorter lists
 // of allowed words.
 const northboundSchema = `{
-  "name": "OVN_Northbound", "version": "6.1.0", "tables": {
+  "name": "OVN_Northbound", "version": "6.1.0", "tables": {` + aclSchema + `
     "NB_Global": {"isRoot": true, "maxRows": 1, "columns": {
       "external_ids": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}},
       "options": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}}}},
     "Logical_Switch": {"isRoot": true, "columns": {
       "name": {"type": "string"},
+      "acls": {"type": {"key": {"type": "uuid", "refTable": "ACL", "refType": "strong"}, "min": 0, "max": "unlimited"}},
       "external_ids": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}},
       "other_config": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}},
       "ports": {"type": {"key": {"type": "uuid", "refTable": "Logical_Switch_Port", "refType": "strong"}, "min": 0, "max": "unlimited"}}}},
@@ -37,6 +38,7 @@ const northboundSchema = `{
       "port_security": {"type": {"key": "string", "min": 0, "max": "unlimited"}},
       "external_ids": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}},
       "options": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}},
+      "tag": {"type": {"key": {"type": "integer", "minInteger": 1, "maxInteger": 4095}, "min": 0, "max": 1}},
       "dhcpv4_options": {"type": {"key": {"type": "uuid", "refTable": "DHCP_Options", "refType": "weak"}, "min": 0, "max": 1}},
       "dhcpv6_options": {"type": {"key": {"type": "uuid", "refTable": "DHCP_Options", "refType": "weak"}, "min": 0, "max": 1}}}},
     "DHCP_Options": {"isRoot": true, "columns": {
@@ -75,9 +77,18 @@ const northboundSchema = `{
       "name": {"type": "string"},
       "mac": {"type": "string"},
       "networks": {"type": {"key": "string", "min": 1, "max": "unlimited"}},
+      "options": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}},
+      "peer": {"type": {"key": "string", "min": 0, "max": 1}},
+      "gateway_chassis": {"type": {"key": {"type": "uuid", "refTable": "Gateway_Chassis", "refType": "strong"}, "min": 0, "max": "unlimited"}},
+      "external_ids": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}}}},
+    "Gateway_Chassis": {"isRoot": false, "indexes": [["name"]], "columns": {
+      "name": {"type": "string"},
+      "chassis_name": {"type": "string"},
+      "priority": {"type": {"key": {"type": "integer", "minInteger": 0, "maxInteger": 32767}}},
       "external_ids": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}}}},
     "Port_Group": {"isRoot": true, "indexes": [["name"]], "columns": {
       "name": {"type": "string"},
+      "acls": {"type": {"key": {"type": "uuid", "refTable": "ACL", "refType": "strong"}, "min": 0, "max": "unlimited"}},
       "external_ids": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}},
       "ports": {"type": {"key": {"type": "uuid", "refTable": "Logical_Switch_Port", "refType": "weak"}, "min": 0, "max": "unlimited"}}}}}}`
 
@@ -102,6 +113,9 @@ func newNorthbound() (*database, error) {
 		"Logical_Router_Policy":       &nb.RouterPolicy{},
 		"NAT":                         &nb.NAT{},
 		"Logical_Router_Static_Route": &nb.StaticRoute{},
+		"ACL":                         &nb.ACL{},
+		"Address_Set":                 &nb.AddressSet{},
+		"Gateway_Chassis":             &nb.GatewayChassis{},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("model the northbound database: %w", err)

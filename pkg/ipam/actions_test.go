@@ -190,6 +190,15 @@ func (m *machine) comeBack(t *rapid.T) {
 	m.request(t, i, r, sh)
 }
 
+// reopen has every ledger give again, for nothing is ever lost here.
+func (m *machine) reopen() {
+	for _, l := range m.ledgers {
+		for name, loss := range l.ClosedHere() {
+			l.Reopen(name, loss)
+		}
+	}
+}
+
 // request takes, and has the judge look at the answer.
 func (m *machine) request(t *rapid.T, i int, r ipam.Request, sh shape) {
 	j := judge{register: m.want, plots: map[string]*plot{}, claim: r.Claim, owner: r.Owner, exact: m.abreast(i)}
@@ -204,6 +213,10 @@ func (m *machine) request(t *rapid.T, i int, r ipam.Request, sh shape) {
 		m.faults = slices.DeleteFunc(m.faults, func(f memstore.Fault) bool { return f.LoseAnswer || errors.Is(f.Err, errInjected) })
 	}
 	got, err := m.ledgers[i].Take(context.Background(), r)
+	if closed := (*ipam.ClosedError)(nil); errors.As(err, &closed) { // it was away for longer than an address rests
+		m.reopen()
+		got, err = m.ledgers[i].Take(context.Background(), r)
+	}
 	t.Logf("ledger %s, knowing all %t, takes %+v: %+v, %v", m.ledgers[i].Replica, j.exact, r, got, err)
 	if err != nil {
 		m.refused(t, j, r, err)

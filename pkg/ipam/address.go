@@ -231,7 +231,10 @@ func (s *serving) commit(template Block, apply func(*Block) (step, error)) (Held
 	o := &op{ctx: s.ctx}
 	o.apply = func(b *Block) (*Lease, error) {
 		before := made
-		var err error
+		err := l.opened(b)
+		if err != nil { // what is missing in the block is not free
+			return nil, err
+		}
 		if made, err = apply(b); err == nil && o.doubt && made.again && before.fresh && !made.fresh {
 			made.fresh, made.was = true, before.was // it had landed
 		}

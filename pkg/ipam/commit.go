@@ -227,6 +227,12 @@ func (l *Ledger) store(ctx context.Context, draft *Block) (*Block, error) {
 
 // reload reads e's block live into the cache.
 func (l *Ledger) reload(ctx context.Context, e *entry) error {
+	l.mu.Lock()
+	before := "0"
+	if e.block != nil {
+		before = e.block.ResourceVersion
+	}
+	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
 	b, err := l.Store.Get(ctx, e.name)
@@ -237,6 +243,9 @@ func (l *Ledger) reload(ctx context.Context, e *entry) error {
 	defer l.mu.Unlock()
 	if b == nil || err != nil {
 		l.install(e, nil)
+	} else if e.wentBack(b, before) {
+		l.loseSurely(b.Subnet, fmt.Sprintf("block %s is older than it was", b.Name))
+		l.install(e, b)
 	} else if e.block == nil || newer(b.ResourceVersion, e.block.ResourceVersion) {
 		l.install(e, b)
 	}

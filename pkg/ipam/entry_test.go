@@ -28,6 +28,8 @@ func (s slowStore) Get(context.Context, string) (*Block, error) {
 
 func (s slowStore) List(context.Context, ...string) ([]*Block, error) { return nil, nil }
 
+func (s slowStore) ListOwner(context.Context, Owner, ...string) ([]*Block, error) { return nil, nil }
+
 func (s slowStore) Write(_ context.Context, b *Block) (*Block, error) {
 	stored := b.clone()
 	stored.ResourceVersion = "1"

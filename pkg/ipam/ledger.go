@@ -3,6 +3,7 @@ package ipam
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"slices"
@@ -33,6 +34,9 @@ type Options struct {
 	// Freed hears of every lease that is gone, whoever freed it. It must return at once and not call the ledger. It may be
 	// nil.
 	Freed func(Held)
+	// Lost hears that leases of a subnet (or of an L2 domain) have gone that nobody gave back: from then on nothing is taken
+	// there, until Reopen. It must return at once and not call the ledger. It may be nil.
+	Lost func(subnet, reason string)
 }
 
 // Metrics receives what a ledger counts.
@@ -62,6 +66,8 @@ type Ledger struct {
 	takes   uint64
 	pending pending
 	stats   Stats
+	// lost tells why subnets, and L2 domains, are closed here.
+	lost map[string]*loss
 }
 
 // leaseKey is where a lease stands.
@@ -103,7 +109,7 @@ func New(o Options) (*Ledger, error) {
 	}
 	return &Ledger{Options: o, known: map[string]*entry{}, bySub: map[string]map[*entry]bool{}, spaces: map[string]*space{},
 		claims: map[Claim][]leaseAt{}, owners: map[Owner][]leaseAt{},
-		formerly: map[Owner]map[leaseKey]int64{}, pending: pending{}}, nil
+		formerly: map[Owner]map[leaseKey]int64{}, pending: pending{}, lost: map[string]*loss{}}, nil
 }
 
 // entryOf gives the entry of a block, made when missing. l.mu is held.
@@ -139,6 +145,7 @@ func (l *Ledger) enter(e *entry) {
 
 // install makes b (nil: none) what is known of e and corrects the indexes. l.mu is held.
 func (l *Ledger) install(e *entry, b *Block) {
+	l.compareWith(e, b)
 	old := e.block
 	e.block = b
 	e.touched = l.Clock.Now()
@@ -293,6 +300,7 @@ func (l *Ledger) Forget(name, resourceVersion string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.known[name]; e != nil && e.block != nil && !newer(e.block.ResourceVersion, resourceVersion) {
+		l.clear(e)
 		l.install(e, nil)
 	}
 }
@@ -301,13 +309,20 @@ func (l *Ledger) Forget(name, resourceVersion string) {
 func (l *Ledger) Replace(blocks []*Block, resourceVersion string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.replace(blocks, resourceVersion, nil)
+	l.replace(blocks, resourceVersion, false)
 }
 
-func (l *Ledger) replace(blocks []*Block, resourceVersion string, subnets []string) {
+// replace takes in a list of all blocks of the subnets; of none named, of all. live tells that it was read after what
+// was known at that resourceVersion.
+func (l *Ledger) replace(blocks []*Block, resourceVersion string, live bool, subnets ...string) {
 	there := make(map[string]bool, len(blocks))
 	for _, b := range blocks {
 		there[b.Name] = true
+		if e := l.known[b.Name]; live && e != nil && e.wentBack(b, resourceVersion) {
+			l.loseSurely(b.Subnet, fmt.Sprintf("block %s is older than it was", b.Name))
+			l.install(e, b)
+			continue
+		}
 		l.observe(b)
 	}
 	within := make(map[string]bool, len(subnets))
@@ -343,11 +358,27 @@ func (l *Ledger) refresh(ctx context.Context, subnets ...string) (asOf uint64, e
 	defer l.mu.Unlock()
 	quiet := l.takes == asOf
 	// What was known before the read began and is not in it is gone; what came to be known since may be newer.
-	l.replace(bs, before, subnets)
+	l.replace(bs, before, true, subnets...)
 	if quiet {
 		asOf = l.takes
 	}
 	return asOf, nil
+}
+
+// refreshOwner reads the leases that the sticky owner has in the named subnets live into the cache.
+func (l *Ledger) refreshOwner(ctx context.Context, o Owner, subnets ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
+	defer cancel()
+	bs, err := l.Store.ListOwner(ctx, o, subnets...)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range bs {
+		l.observe(b)
+	}
+	return nil
 }
 
 // highest is the highest resourceVersion that is known among the subnets' blocks; "0" when there is none.
@@ -430,7 +461,8 @@ func (l *Ledger) Prune(ctx context.Context) (int, error) {
 	now := l.Clock.Now().Unix()
 	var empty []*Block
 	for _, e := range l.known {
-		if e.block != nil && len(e.block.Leases) == 0 && e.block.Version <= FormatVersion && rested(e.block, now, l.Rest) {
+		if e.block != nil && len(e.block.Leases) == 0 && e.block.Version <= FormatVersion && rested(e.block, now, l.Rest) &&
+			(!e.block.MACs() || l.Clock.Since(e.touched) >= l.Rest) { // a bucket remembers nothing of what was freed
 			empty = append(empty, e.block)
 		}
 	}

@@ -15,6 +15,9 @@ const (
 	KindIP     = "IP"
 	KindNode   = "Node"
 	KindSubnet = "Subnet"
+
+	KindOvnEip      = "OvnEip"
+	KindIptablesEIP = "IptablesEIP"
 )
 
 // Owner is who may come back to the same leases. Owners are compared whole, never by a part of them.
@@ -38,7 +41,11 @@ func (o Owner) Sticky() bool { return o.Kind != KindPod }
 
 // Reserves tells whether the owner is no pod, and what it has is kept from pods.
 func (o Owner) Reserves() bool {
-	return o.Kind == KindVip || o.Kind == KindIP || o.Kind == KindNode || o.Kind == KindSubnet
+	switch o.Kind {
+	case KindVip, KindIP, KindNode, KindSubnet, KindOvnEip, KindIptablesEIP:
+		return true
+	}
+	return false
 }
 
 // people names the owner as people do.

@@ -38,13 +38,30 @@ func sortHeld(hs []Held) {
 	})
 }
 
-// Bind binds the leases to a pod, where they are as the refs say, and returns them with their new generation. A lease
-// that is bound to this pod already is left as it is.
+// Binding is whom leases are bound to.
+type Binding struct {
+	PodUID, PodName string
+	// OwnerUID is the UID of the pod's controller, where that is the leases' owner; empty leaves what is known.
+	OwnerUID string
+}
+
+// of tells that the lease is bound like that.
+func (to Binding) of(x *Lease) bool {
+	return x.PodUID == to.PodUID && (to.OwnerUID == "" || x.OwnerUID == to.OwnerUID)
+}
+
+// Bind binds the leases to a pod whose owner has no UID that matters.
 func (l *Ledger) Bind(ctx context.Context, podUID, podName string, refs ...Ref) ([]Held, error) {
+	return l.BindTo(ctx, Binding{PodUID: podUID, PodName: podName}, refs...)
+}
+
+// BindTo binds the leases to a pod, where they are as the refs say, and returns them with their new generation. A lease
+// that is bound to this pod already is left as it is.
+func (l *Ledger) BindTo(ctx context.Context, to Binding, refs ...Ref) ([]Held, error) {
 	return l.each(ctx, refs, func(r Ref) *op {
 		return &op{
 			apply: func(b *Block) (*Lease, error) {
-				if x := b.find(r.Address, r.MAC); x != nil && x.Claim == r.Claim && x.PodUID == podUID {
+				if x := b.find(r.Address, r.MAC); x != nil && x.Claim == r.Claim && to.of(x) {
 					return x, nil
 				}
 				x, err := b.at(r)
@@ -52,12 +69,15 @@ func (l *Ledger) Bind(ctx context.Context, podUID, podName string, refs ...Ref) 
 					return nil, err
 				}
 				bound := *x
-				bound.PodUID, bound.PodName = podUID, podName
+				bound.PodUID, bound.PodName = to.PodUID, to.PodName
+				if to.OwnerUID != "" {
+					bound.OwnerUID = to.OwnerUID
+				}
 				return b.put(bound), nil
 			},
 			landed: func(b *Block, _ *Lease) bool {
 				x := b.find(r.Address, r.MAC)
-				return x != nil && x.Claim == r.Claim && x.PodUID == podUID
+				return x != nil && x.Claim == r.Claim && x.PodUID == to.PodUID
 			},
 		}
 	})

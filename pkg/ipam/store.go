@@ -22,6 +22,9 @@ type Store interface {
 	Get(ctx context.Context, name string) (*Block, error)
 	// List reads all blocks of the named subnets (or L2 domains); none named means all there are.
 	List(ctx context.Context, subnets ...string) ([]*Block, error)
+	// ListOwner reads, of the blocks of the named subnets (or L2 domains), at least those in which the sticky owner has a
+	// lease.
+	ListOwner(ctx context.Context, owner Owner, subnets ...string) ([]*Block, error)
 	// Write creates b when its ResourceVersion is empty, else replaces the block that has this ResourceVersion. It
 	// returns what is stored. ErrConflict, ErrRefused, or unknown.
 	Write(ctx context.Context, b *Block) (*Block, error)

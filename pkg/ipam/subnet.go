@@ -42,6 +42,7 @@ const randomBits = 32
 // Subnet is what the allocator knows of a subnet: sets of addresses. It is immutable: an edit makes another.
 type Subnet struct {
 	name, uid, domain string
+	closed            string
 	prefixes          []netip.Prefix
 	gateways          map[netip.Addr]bool
 	reserved          map[netip.Addr]Owner
@@ -86,12 +87,14 @@ type SubnetSpec struct {
 	Pools []Pool
 	// Reserved addresses are somebody's who is no pod: they are had by a request that names that owner only.
 	Reserved map[netip.Addr]Owner
+	// Closed says why nothing is to be given now, for leases may have been lost; empty: it is open.
+	Closed string
 }
 
 // NewSubnet works out the sets of a subnet. The network and the IPv4 broadcast address are never handed out, save in
 // a /31 and a /127, which have neither (RFC 3021, RFC 6164).
 func NewSubnet(spec SubnetSpec) (*Subnet, error) {
-	s := &Subnet{name: spec.Name, uid: spec.UID, domain: spec.Domain, gateways: map[netip.Addr]bool{}, reserved: spec.Reserved,
+	s := &Subnet{name: spec.Name, uid: spec.UID, domain: spec.Domain, gateways: map[netip.Addr]bool{}, reserved: spec.Reserved, closed: spec.Closed,
 		pools: make(map[string]*region, len(spec.Pools))}
 	if s.domain == "" {
 		s.domain = s.name
@@ -196,6 +199,9 @@ func (s *Subnet) region(pool string) *region {
 
 // Name of the subnet.
 func (s *Subnet) Name() string { return s.name }
+
+// Domain is the L2 domain in which its MACs are unique.
+func (s *Subnet) Domain() string { return s.domain }
 
 // UID of the Subnet object.
 func (s *Subnet) UID() string { return s.uid }

@@ -117,7 +117,7 @@ func (t *taking) run() (*Allocation, error) {
 	}
 	err := firstOf(errs)
 	if err == nil {
-		err = t.confirm(took)
+		err = cmp.Or(t.confirm(took), t.stillOpen(a))
 	} else if t.mistaken(err, took) {
 		err = errRival
 	}
@@ -198,7 +198,7 @@ func (t *taking) confirm(took []taken) error {
 		len(took) == 0 && !slices.ContainsFunc(t.have, func(h Held) bool { return h.PodUID == "" }) {
 		return nil
 	}
-	if err := t.ledger.Refresh(t.ctx, subnets(t.request.Interfaces...)...); err != nil {
+	if err := t.ledger.refreshOwner(t.ctx, t.request.Owner, subnets(t.request.Interfaces...)...); err != nil {
 		return fmt.Errorf("confirming the first lease of %s: %w", t.request.Owner, err)
 	}
 	if t.rival(took) {
@@ -215,7 +215,7 @@ func (t *taking) mistaken(err error, took []taken) bool {
 	var held *HeldError
 	var mac *MACHeldError
 	if errors.As(err, &held) && held.Holder.Owner == t.request.Owner || errors.As(err, &mac) && mac.Holder.Owner == t.request.Owner {
-		if t.ledger.Refresh(t.ctx, subnets(t.request.Interfaces...)...) != nil {
+		if t.ledger.refreshOwner(t.ctx, t.request.Owner, subnets(t.request.Interfaces...)...) != nil {
 			return false
 		}
 	}
@@ -251,6 +251,8 @@ type serving struct {
 	beside bool
 	// unsure tells that something was refused by what the cache knows.
 	unsure bool
+	// shut says that some of the candidates are closed; nil: none is.
+	shut error
 	// live tells that all candidates were read live, and asOf when: the ledger's count of takes.
 	live bool
 	asOf uint64
@@ -264,6 +266,9 @@ func (s *serving) serve() (Assignment, error) {
 	if len(s.ir.Candidates) == 0 {
 		return Assignment{}, fmt.Errorf("interface %s has no subnet to take from", s.ir.Provider)
 	}
+	if err := s.open(); err != nil {
+		return Assignment{}, err
+	}
 	as, err := s.serveOnce()
 	for try := 0; err != nil && s.unsure && try < attempts; try++ {
 		asOf, failed := s.ledger.refresh(s.ctx, subnets(s.ir)...)
@@ -273,6 +278,9 @@ func (s *serving) serve() (Assignment, error) {
 		s.live, s.asOf, s.unsure = true, asOf, false
 		clear(s.drafts)
 		as, err = s.serveOnce()
+	}
+	if _, refused := AsRefusal(err); refused && s.shut != nil {
+		return as, s.shut // it might have been had there
 	}
 	return as, err
 }

@@ -66,6 +66,9 @@ func (p Pod) Carries(l ipam.Held) bool {
 type Record struct {
 	Name, Namespace, Pod, PodUID string
 	Claim                        ipam.Claim
+	Subnet                       string
+	Addresses                    []netip.Addr
+	MAC                          ipam.MAC
 }
 
 // State is all that is compared.
@@ -76,7 +79,7 @@ type State struct {
 	Records []Record
 	// Keeps tells whether a sticky owner still wants its lease; nil knows of none. It is only asked about leases without
 	// a living pod.
-	Keeps func(ipam.Owner) Answer
+	Keeps func(ipam.Held) Answer
 }
 
 // Finding is one thing that doesn't fit.
@@ -162,7 +165,7 @@ func (c *comparison) compareLeases() {
 				continue
 			}
 		}
-		if c.isCarried(l) || l.Owner.Sticky() && c.keeps(l.Owner) != No {
+		if c.isCarried(l) || l.Owner.Sticky() && c.keeps(l) != No {
 			continue
 		}
 		f := Finding{Kind: LeasePending, Subject: l.Ref().String(), Lease: l, Namespace: l.Owner.Namespace,
@@ -179,11 +182,11 @@ func (c *comparison) isCarried(l ipam.Held) bool {
 	return slices.ContainsFunc(c.claims[l.Claim], func(p Pod) bool { return p.Carries(l) })
 }
 
-func (c *comparison) keeps(o ipam.Owner) Answer {
+func (c *comparison) keeps(l ipam.Held) Answer {
 	if c.Keeps == nil {
 		return Unknown
 	}
-	return c.Keeps(o)
+	return c.Keeps(l)
 }
 
 func (c *comparison) comparePods() {
@@ -222,10 +225,6 @@ func (c *comparison) launchers(k carried) bool {
 }
 
 func (c *comparison) comparePorts() {
-	type spot struct {
-		sw   string
-		addr netip.Addr
-	}
 	first := map[spot]string{}
 	for _, port := range c.Ports {
 		ids := port.ExternalIDs
@@ -235,7 +234,7 @@ func (c *comparison) comparePorts() {
 			if other, taken := first[at]; taken {
 				c.add(Finding{Kind: PortDuplicate, Subject: port.Name, Namespace: podNamespace(ids[nb.KeyPod]),
 					Pod: podName(ids[nb.KeyPod]), PodUID: ids[nb.KeyPodUID],
-					Detail: fmt.Sprintf("%s is also on port %s of switch %s", a, other, at.sw)})
+					Detail: fmt.Sprintf("%s is also on port %s of switch %s", a, other, at.subnet)})
 				continue
 			}
 			first[at] = port.Name

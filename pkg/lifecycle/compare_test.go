@@ -49,7 +49,7 @@ func TestCompare(t *testing.T) {
 		change(&p)
 		return p
 	}
-	keeps := func(a Answer) func(ipam.Owner) Answer { return func(ipam.Owner) Answer { return a } }
+	keeps := func(a Answer) func(ipam.Held) Answer { return func(ipam.Held) Answer { return a } }
 	for name, c := range map[string]struct {
 		state State
 		want  []Kind

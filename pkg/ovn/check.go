@@ -11,7 +11,7 @@ import (
 // check tells why a change can't be applied. What passes can be emitted without further question.
 func (c *composer) check(ch Change) error {
 	for _, f := range []func(Change) error{
-		checkText, c.checkSwitches, c.checkRouters, c.checkRouterPorts, c.checkGroups, c.checkPorts, c.checkVirtuals, c.checkRouting, c.checkRemovals,
+		checkText, checkRoutingText, c.checkSwitches, c.checkRouters, c.checkRouterPorts, c.checkGroups, c.checkACLs, c.checkPorts, c.checkVirtuals, c.checkRouting, c.checkTopology, c.checkRemovals,
 	} {
 		if err := f(ch); err != nil {
 			return err
@@ -81,7 +81,10 @@ func (c *composer) checkGroups(ch Change) error {
 		if err := ours(tableGroup, g.Name, have); err != nil {
 			return err
 		}
-		for _, key := range []string{nb.KeySubnet, nb.KeyNode} {
+		if ch.Ensure.Whole && followsNode(have) && followsNode(g.ExternalIDs) {
+			continue // topology has decided whose it is
+		}
+		for _, key := range []string{nb.KeySubnet, nb.KeyNode, nb.KeySecurityGroup} {
 			if err := same(tableGroup, g.Name, key, have, g.ExternalIDs); err != nil {
 				return err
 			}
@@ -219,7 +222,7 @@ func checkText(ch Change) error {
 		errs = append(errs, bad(tableRouter, r.Name, m{r.ExternalIDs, r.Options}))
 	}
 	for _, p := range ch.Ensure.RouterPorts {
-		errs = append(errs, bad(tableRouterPort, p.Row.Name, m{p.Row.ExternalIDs}, p.Row.Networks, []string{p.Row.MAC}))
+		errs = append(errs, bad(tableRouterPort, p.Row.Name, m{p.Row.ExternalIDs, p.Row.Options}, p.Row.Networks, p.Chassis, []string{p.Row.MAC}))
 	}
 	for _, p := range ch.Ensure.Ports {
 		errs = append(errs, bad(tablePort, p.Row.Name, m{p.Row.ExternalIDs, p.Row.Options},
@@ -230,6 +233,11 @@ func checkText(ch Change) error {
 	}
 	for _, g := range ch.Ensure.Groups {
 		errs = append(errs, bad(tableGroup, g.Name, m{g.ExternalIDs}))
+	}
+	for _, a := range ch.Ensure.ACLs {
+		for _, r := range a.Rows {
+			errs = append(errs, bad(tableACL, a.Parent(), m{r.Options, r.ExternalIDs}, []string{r.Match}, pointed(r.Name)))
+		}
 	}
 	for _, d := range ch.Ensure.DHCP {
 		errs = append(errs, bad(tableDHCP, d.CIDR, m{d.Options, d.ExternalIDs}))

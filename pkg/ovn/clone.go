@@ -25,6 +25,7 @@ func (r *switchRow) CloneModelInto(m model.Model) {
 	c := m.(*switchRow)
 	*c = *r
 	c.ExternalIDs, c.OtherConfig = maps.Clone(r.ExternalIDs), maps.Clone(r.OtherConfig)
+	c.ACLs = slices.Clone(r.ACLs)
 }
 
 // CloneModel implements model.CloneableModel.
@@ -47,7 +48,7 @@ func (r *portRow) CloneModelInto(m model.Model) {
 	*c = *r
 	c.Addresses, c.PortSecurity = slices.Clone(r.Addresses), slices.Clone(r.PortSecurity)
 	c.ExternalIDs, c.Options = maps.Clone(r.ExternalIDs), maps.Clone(r.Options)
-	c.DHCPv4, c.DHCPv6 = clonePtr(r.DHCPv4), clonePtr(r.DHCPv6)
+	c.Tag, c.DHCPv4, c.DHCPv6 = clonePtr(r.Tag), clonePtr(r.DHCPv4), clonePtr(r.DHCPv6)
 }
 
 // CloneModel implements model.CloneableModel.
@@ -62,6 +63,17 @@ func (r *routerPortRow) CloneModelInto(m model.Model) {
 	c := m.(*routerPortRow)
 	*c = *r
 	c.Networks, c.ExternalIDs = slices.Clone(r.Networks), maps.Clone(r.ExternalIDs)
+	c.Options, c.Peer, c.GatewayChassis = maps.Clone(r.Options), clonePtr(r.Peer), slices.Clone(r.GatewayChassis)
+}
+
+// CloneModel implements model.CloneableModel.
+func (r *chassisRow) CloneModel() model.Model { c := &chassisRow{}; r.CloneModelInto(c); return c }
+
+// CloneModelInto implements model.CloneableModel.
+func (r *chassisRow) CloneModelInto(m model.Model) {
+	c := m.(*chassisRow)
+	*c = *r
+	c.ExternalIDs = maps.Clone(r.ExternalIDs)
 }
 
 // CloneModel implements model.CloneableModel.
@@ -71,7 +83,7 @@ func (r *groupRow) CloneModel() model.Model { c := &groupRow{}; r.CloneModelInto
 func (r *groupRow) CloneModelInto(m model.Model) {
 	c := m.(*groupRow)
 	*c = *r
-	c.Ports, c.ExternalIDs = slices.Clone(r.Ports), maps.Clone(r.ExternalIDs)
+	c.Ports, c.ExternalIDs, c.ACLs = slices.Clone(r.Ports), maps.Clone(r.ExternalIDs), slices.Clone(r.ACLs)
 }
 
 // CloneModel implements model.CloneableModel.
@@ -115,7 +127,28 @@ func (r *staticRow) CloneModelInto(m model.Model) {
 	c.Policy, c.ExternalIDs = clonePtr(r.Policy), maps.Clone(r.ExternalIDs)
 }
 
-func clonePtr(p *string) *string {
+// CloneModel implements model.CloneableModel.
+func (r *aclRow) CloneModel() model.Model { c := &aclRow{}; r.CloneModelInto(c); return c }
+
+// CloneModelInto implements model.CloneableModel.
+func (r *aclRow) CloneModelInto(m model.Model) {
+	c := m.(*aclRow)
+	*c = *r
+	c.Name, c.Severity = clonePtr(r.Name), clonePtr(r.Severity)
+	c.Options, c.ExternalIDs = maps.Clone(r.Options), maps.Clone(r.ExternalIDs)
+}
+
+// CloneModel implements model.CloneableModel.
+func (r *setRow) CloneModel() model.Model { c := &setRow{}; r.CloneModelInto(c); return c }
+
+// CloneModelInto implements model.CloneableModel.
+func (r *setRow) CloneModelInto(m model.Model) {
+	c := m.(*setRow)
+	*c = *r
+	c.Addresses, c.ExternalIDs = slices.Clone(r.Addresses), maps.Clone(r.ExternalIDs)
+}
+
+func clonePtr[T any](p *T) *T {
 	if p == nil {
 		return nil
 	}

@@ -55,6 +55,10 @@ type composer struct {
 	// following are the node-following groups that a port is in, secure those of SecurityGroups, by the port's UUID.
 	following, secure map[string][]nb.PortGroup
 	virtual           *virtuals
+	// members keeps the groups and address sets of SecurityGroups.
+	members *members
+	// routers are read when the first change needs them.
+	routers *routers
 
 	guards, rows, removals []ovsdb.Operation
 	count                  int
@@ -66,6 +70,7 @@ func compose(v view, epoch int64, changes []Change) plan {
 		view: newMemo(v), own: map[rowKey]bool{}, refs: map[rowKey]bool{}, gone: map[rowKey]bool{},
 		made: map[rowKey]*made{}, edges: map[edgeKey]*edges{},
 		following: map[string][]nb.PortGroup{}, secure: map[string][]nb.PortGroup{}, virtual: newVirtuals(),
+		members: newMembers(),
 	}
 	c.findMembers(changes)
 	p := plan{fates: make([]fate, len(changes))}
@@ -95,6 +100,9 @@ func compose(v view, epoch int64, changes []Change) plan {
 // add composes one change, as a whole or not at all.
 func (c *composer) add(ch Change) fate {
 	own, refs, gone, err := touched(ch)
+	if err == nil {
+		err = touchedRouting(ch.Ensure, own, refs)
+	}
 	if err != nil {
 		return fate{err: err}
 	}
@@ -168,6 +176,10 @@ func touched(ch Change) (own, refs, gone map[rowKey]bool, err error) {
 	for _, g := range ch.Ensure.Groups {
 		refs[rowKey{tableGroup, g.Name}] = true
 	}
+	for _, a := range ch.Ensure.ACLs {
+		mine(tableACL, a.Parent(), false)
+		refs[aclParent(a)] = true
+	}
 	for _, d := range ch.Ensure.DHCP {
 		mine(tableDHCP, dhcpName(d), false)
 	}
@@ -199,6 +211,7 @@ func (ch Change) removals() map[string][]string {
 func (c *composer) operations() []ovsdb.Operation {
 	ops := slices.Clone(c.guards)
 	c.virtual.fill(c)
+	c.members.fill(c)
 	for _, k := range sortedKeys(c.made) {
 		m := c.made[k]
 		for e, refs := range c.edges {
@@ -210,6 +223,7 @@ func (c *composer) operations() []ovsdb.Operation {
 	}
 	ops = append(ops, c.rows...)
 	ops = append(ops, c.virtual.operations()...)
+	ops = append(ops, c.members.operations(c)...)
 	for _, k := range slices.SortedFunc(maps.Keys(c.edges), edgeKey.compare) {
 		if ovsdb.IsNamedUUID(k.row) {
 			continue

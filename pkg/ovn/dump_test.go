@@ -71,6 +71,22 @@ func dump(c *Client) []string {
 	for _, r := range rowsOf[*staticRow](c, tableRoute) {
 		line("route %s: %s %s via %s %s", on[r.UUID], r.Table, r.Prefix, r.Nexthop, text(r.ExternalIDs))
 	}
+	for _, sw := range c.Switches() {
+		for _, uuid := range sw.ACLs {
+			on[uuid] += sw.Name
+		}
+	}
+	for _, g := range c.Groups() {
+		for _, uuid := range g.ACLs {
+			on[uuid] += g.Name
+		}
+	}
+	for _, r := range rowsOf[*aclRow](c, tableACL) {
+		line("acl %s: %s %d %s %s %v %s %s %s %s", on[r.UUID], r.Direction, r.Priority, r.Match, r.Action, r.Log, pointed(r.Name), pointed(r.Severity), text(r.Options), text(r.ExternalIDs))
+	}
+	for _, r := range rowsOf[*setRow](c, tableSet) {
+		line("set %s %s %s", r.Name, slices.Sorted(slices.Values(r.Addresses)), text(r.ExternalIDs))
+	}
 	slices.Sort(out)
 	return out
 }

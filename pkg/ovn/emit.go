@@ -17,7 +17,10 @@ func (c *composer) emit(ch Change) {
 		c.ensureSwitch(s)
 	}
 	for _, g := range ch.Ensure.Groups {
-		c.ensureGroup(g)
+		c.ensureGroup(g, ch.Ensure.Whole)
+	}
+	for _, a := range ch.Ensure.ACLs {
+		c.ensureACLs(a)
 	}
 	for _, p := range ch.Ensure.RouterPorts {
 		c.ensureRouterPort(p)
@@ -32,7 +35,9 @@ func (c *composer) emit(ch Change) {
 		c.ensurePort(p)
 	}
 	c.remove(ch)
+	c.ensureTopology(ch.Ensure)
 	c.virtual.sync(c)
+	c.members.sync(c)
 }
 
 func (c *composer) ensureSwitch(s nb.LogicalSwitch) {
@@ -61,19 +66,25 @@ func (c *composer) ensureRouter(r nb.LogicalRouter) {
 	})
 }
 
-func (c *composer) ensureGroup(g nb.Group) {
+func (c *composer) ensureGroup(g nb.Group, whole bool) {
 	if c.made[rowKey{tableGroup, g.Name}] != nil {
 		return
 	}
-	if row, ok := c.view.group(g.Name); ok {
+	if row, ok := c.view.group(g.Name); ok && whole && followsNode(row.ExternalIDs) && !sameNode(row.ExternalIDs, g.ExternalIDs) {
+		c.handOverGroup(row, g)
+	} else if ok {
 		m := mapDifference(colExternalIDs, row.ExternalIDs, g.ExternalIDs)
 		c.emitRows(alter(tableGroup, row.UUID, nil, m)...)
-		return
+	} else {
+		c.make(tableGroup, g.Name, g.ExternalIDs, map[string]any{colName: g.Name, colExternalIDs: g.ExternalIDs})
 	}
-	c.make(tableGroup, g.Name, g.ExternalIDs, map[string]any{colName: g.Name, colExternalIDs: g.ExternalIDs})
+	if isSecurityGroup(g.ExternalIDs) {
+		c.members.asked[g.ExternalIDs[nb.KeySecurityGroup]] = true
+	}
 }
 
-// ensureRouterPort keeps the MAC of a port that exists: routers and hosts around it have learned it.
+// ensureRouterPort keeps the MAC of a port that exists: routers and hosts around it have learned it. A fixed one is
+// somebody's wish.
 func (c *composer) ensureRouterPort(p nb.RouterPort) {
 	row, ok := c.view.routerPort(p.Row.Name)
 	if ok {
@@ -81,12 +92,22 @@ func (c *composer) ensureRouterPort(p nb.RouterPort) {
 		if !sameSet(row.Networks, p.Row.Networks) {
 			set[colNetworks] = strSet(p.Row.Networks)
 		}
-		m := mapDifference(colExternalIDs, row.ExternalIDs, p.Row.ExternalIDs, nb.Vendor, nb.KeyRouter)
+		if !slices.Equal(pointed(row.Peer), pointed(p.Row.Peer)) {
+			set[colPeer] = strSet(pointed(p.Row.Peer))
+		}
+		if p.FixedMAC && row.MAC != p.Row.MAC {
+			set[colMAC] = p.Row.MAC
+		}
+		m := mapDifference(colExternalIDs, row.ExternalIDs, p.Row.ExternalIDs, nb.Vendor, nb.KeyRouter, nb.KeyPurpose)
+		m = append(m, mapDifference(colOptions, row.Options, p.Row.Options, nb.OptionRouteTable)...)
 		c.emitRows(alter(tableRouterPort, row.UUID, set, m)...)
+		c.ensureChassis(row, p)
 		return
 	}
 	named := c.make(tableRouterPort, p.Row.Name, p.Row.ExternalIDs, map[string]any{
 		colName: p.Row.Name, colMAC: p.Row.MAC, colNetworks: p.Row.Networks, colExternalIDs: p.Row.ExternalIDs,
+		colOptions: p.Row.Options, colPeer: pointed(p.Row.Peer),
+		colChassis: refSet(c.makeChassis(p.Row.Name, p.Chassis, allPlaces(p.Chassis))),
 	})
 	c.refer(tableRouter, c.routerRef(p.Router), []string{named}, nil)
 }
@@ -96,8 +117,10 @@ func (c *composer) ensurePort(p nb.Port) {
 	stays := ok && row.ExternalIDs[nb.KeySwitch] == p.Switch
 	if ok {
 		c.virtual.left(row)
+		c.members.left(row)
 	}
 	c.virtual.joined(p)
+	c.members.joined(row, p)
 	dhcp := c.ensurePortDHCP(p)
 	c.ensureRouting(p)
 	if stays {
@@ -120,6 +143,7 @@ func (c *composer) ensurePort(p nb.Port) {
 	named := c.make(tablePort, p.Row.Name, p.Row.ExternalIDs, map[string]any{
 		colName: p.Row.Name, colType: p.Row.Type, colAddresses: p.Row.Addresses, colPortSecurity: p.Row.PortSecurity,
 		colExternalIDs: p.Row.ExternalIDs, colOptions: p.Row.Options, colDHCPv4: refSet(dhcp[0]), colDHCPv6: refSet(dhcp[1]),
+		colTag: tagSet(p.Row.Tag),
 	})
 	c.refer(tableSwitch, c.switchRef(p.Switch), []string{named}, nil)
 	for _, g := range append(slices.Clone(p.Groups), c.secureGroups(p.SecurityGroups)...) {
@@ -139,6 +163,9 @@ func (c *composer) updatePort(have nb.LogicalSwitchPort, p nb.Port, dhcp [2][]st
 	if !sameSet(have.PortSecurity, want.PortSecurity) {
 		set[colPortSecurity] = strSet(want.PortSecurity)
 	}
+	if want.Type == nb.TypeLocalnet && !slices.Equal(pointed(have.Tag), pointed(want.Tag)) {
+		set[colTag] = tagSet(want.Tag)
+	}
 	if p.DHCP != nil {
 		for i, column := range []string{colDHCPv4, colDHCPv6} {
 			if old := pointed([]*string{have.DHCPv4, have.DHCPv6}[i]); !slices.Equal(old, dhcp[i]) {
@@ -146,7 +173,8 @@ func (c *composer) updatePort(have nb.LogicalSwitchPort, p nb.Port, dhcp [2][]st
 			}
 		}
 	}
-	owned := []string{nb.Vendor, nb.KeySwitch, nb.KeyPod, nb.KeyClaim, nb.KeyPodUID, nb.KeyVips, nb.KeyAttachVips, nb.KeyOptions}
+	owned := []string{nb.Vendor, nb.KeySwitch, nb.KeyPod, nb.KeyClaim, nb.KeyPodUID, nb.KeyVips, nb.KeyAttachVips, nb.KeyOptions,
+		nb.KeyIPv4Network, nb.KeyIPv6Network}
 	if p.SecurityGroups != nil {
 		owned = append(owned, nb.KeySecurityGroups)
 		for k := range have.ExternalIDs {
@@ -163,6 +191,7 @@ func (c *composer) updatePort(have nb.LogicalSwitchPort, p nb.Port, dhcp [2][]st
 // dropPort ends a port and all that hangs on it.
 func (c *composer) dropPort(row nb.LogicalSwitchPort) {
 	c.virtual.left(row)
+	c.members.left(row)
 	c.takeOff(row)
 }
 
@@ -192,6 +221,7 @@ func (c *composer) remove(ch Change) {
 	for _, name := range ch.RemoveGroups {
 		if row, ok := c.view.group(name); ok {
 			c.emitRemovals(deleteRow(tableGroup, row.UUID))
+			c.removeSets(row)
 		}
 	}
 	for _, name := range ch.RemoveSwitches {

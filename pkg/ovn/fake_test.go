@@ -109,6 +109,8 @@ func (v *fakeView) eachGroup(f func(*nb.PortGroup)) {
 	}
 }
 
+func (v *fakeView) routing() routing                          { return routing{} }
+func (v *fakeView) topologyPorts() []nb.LogicalSwitchPort     { return nil }
 func (v *fakeView) virtualPorts() []nb.LogicalSwitchPort      { return nil }
 func (v *fakeView) vipPorts() []nb.LogicalSwitchPort          { return nil }
 func (v *fakeView) hanging(string) hanging                    { return hanging{} }
@@ -116,3 +118,7 @@ func (v *fakeView) dhcpOn(string) []nb.DHCPOptions            { return nil }
 func (v *fakeView) policiesMatching(string) []nb.RouterPolicy { return nil }
 func (v *fakeView) natsAt(string) []nb.NAT                    { return nil }
 func (v *fakeView) routesTo(string) []nb.StaticRoute          { return nil }
+func (v *fakeView) eachPort(func(*nb.LogicalSwitchPort))      {}
+func (v *fakeView) acl(string) (nb.ACL, bool)                 { return nb.ACL{}, false }
+func (v *fakeView) chassis(string) (nb.GatewayChassis, bool)  { return nb.GatewayChassis{}, false }
+func (v *fakeView) addressSet(string) (nb.AddressSet, bool)   { return nb.AddressSet{}, false }

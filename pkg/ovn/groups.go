@@ -6,16 +6,8 @@ import (
 	"github.com/berth-net/berth/pkg/ovn/nb"
 )
 
-// Names of SecurityGroups with a meaning of their own.
-const (
-	// DenyAll has every port that is in any SecurityGroup.
-	DenyAll = "kubeovn_deny_all"
-	// DefaultSecurityGroup is for ports of other VPCs than the default one.
-	DefaultSecurityGroup = "default-securitygroup"
-)
-
-// SecurityGroupName returns the name of the port group of a SecurityGroup.
-func SecurityGroupName(sg string) string { return groupName("ovn.sg." + sg) }
+// DefaultSecurityGroup names the SecurityGroup for ports of other VPCs than the default one.
+const DefaultSecurityGroup = "default-securitygroup"
 
 // findMembers looks once through the groups for all ports whose membership is asked for.
 func (c *composer) findMembers(changes []Change) {
@@ -65,16 +57,15 @@ func isSecurityGroup(ids map[string]string) bool {
 func (c *composer) secureGroups(names []string) []string {
 	var out []string
 	find := func(sg string) {
-		g, ok := c.view.group(SecurityGroupName(sg))
-		if ok && isSecurityGroup(g.ExternalIDs) && g.ExternalIDs[nb.KeySecurityGroup] == sg && !slices.Contains(out, g.Name) {
-			out = append(out, g.Name)
+		if name := nb.SecurityGroupName(sg); c.secured(sg) && !slices.Contains(out, name) {
+			out = append(out, name)
 		}
 	}
 	for _, sg := range names {
 		find(sg)
 	}
 	if len(out) > 0 {
-		find(DenyAll)
+		find(nb.DenyAll)
 	}
 	return out
 }

@@ -162,7 +162,7 @@ func TestLegacyStaticRoutes(t *testing.T) {
 
 func TestB93SecurityGroups(t *testing.T) {
 	s, c, w := setupWorld(t)
-	for sg, group := range map[string]string{"web": "ovn.sg.web", "a-b": "ovn.sg.a.b", DenyAll: "ovn.sg.kubeovn_deny_all"} {
+	for sg, group := range map[string]string{"web": "ovn.sg.web", "a-b": "ovn.sg.a.b", nb.DenyAll: "ovn.sg.kubeovn_deny_all"} {
 		s.nbctl("pg-add", group, "--", "set", "Port_Group", group, "external_ids:vendor=kube-ovn", "external_ids:type=security_group", "external_ids:sg="+sg)
 	}
 	waitUntil(t, c, func() bool { return len(c.Groups()) == 3 })

@@ -15,6 +15,9 @@ type memo struct {
 	policies    map[string][]nb.RouterPolicy
 	nats        map[string][]nb.NAT
 	routes      map[string][]nb.StaticRoute
+	acls        map[string]found[nb.ACL]
+	sets        map[string]found[nb.AddressSet]
+	gateways    map[string]found[nb.GatewayChassis]
 	// virtual and vip are all such ports, read at the first question.
 	virtual, vip map[string][]nb.LogicalSwitchPort
 }
@@ -30,6 +33,7 @@ func newMemo(v view) *memo {
 		groups: map[string]found[nb.PortGroup]{}, switches: map[string][]nb.LogicalSwitch{},
 		routers: map[string][]nb.LogicalRouter{}, hung: map[string]hanging{}, dhcp: map[string][]nb.DHCPOptions{},
 		policies: map[string][]nb.RouterPolicy{}, nats: map[string][]nb.NAT{}, routes: map[string][]nb.StaticRoute{},
+		acls: map[string]found[nb.ACL]{}, sets: map[string]found[nb.AddressSet]{}, gateways: map[string]found[nb.GatewayChassis]{},
 		virtual: map[string][]nb.LogicalSwitchPort{}, vip: map[string][]nb.LogicalSwitchPort{},
 	}
 }
@@ -79,6 +83,16 @@ func (m *memo) virtualPorts() []nb.LogicalSwitchPort {
 
 func (m *memo) vipPorts() []nb.LogicalSwitchPort {
 	return recallAll(m.vip, "", func(string) []nb.LogicalSwitchPort { return m.view.vipPorts() })
+}
+
+func (m *memo) acl(uuid string) (nb.ACL, bool) { return recall(m.acls, uuid, m.view.acl) }
+
+func (m *memo) addressSet(name string) (nb.AddressSet, bool) {
+	return recall(m.sets, name, m.view.addressSet)
+}
+
+func (m *memo) chassis(uuid string) (nb.GatewayChassis, bool) {
+	return recall(m.gateways, uuid, m.view.chassis)
 }
 
 func recall[R any](known map[string]found[R], name string, ask func(string) (R, bool)) (R, bool) {

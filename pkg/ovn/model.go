@@ -22,6 +22,9 @@ const (
 	tablePolicy     = "Logical_Router_Policy"
 	tableNAT        = "NAT"
 	tableRoute      = "Logical_Router_Static_Route"
+	tableACL        = "ACL"
+	tableSet        = "Address_Set"
+	tableChassis    = "Gateway_Chassis"
 
 	colUUID         = "_uuid"
 	colName         = "name"
@@ -51,7 +54,15 @@ const (
 	colPrefix       = "ip_prefix"
 	colRouteTable   = "route_table"
 	colPolicy       = "policy"
+	colTag          = "tag"
+	colPeer         = "peer"
 	colNexthop      = "nexthop"
+	colACLs         = "acls"
+	colDirection    = "direction"
+	colLog          = "log"
+	colSeverity     = "severity"
+	colChassis      = "gateway_chassis"
+	colChassisName  = "chassis_name"
 )
 
 // The rows as they are mirrored. They have the columns that are monitored and no other, and clone themselves, because
@@ -66,6 +77,7 @@ type (
 		Name        string            `ovsdb:"name"`
 		ExternalIDs map[string]string `ovsdb:"external_ids"`
 		OtherConfig map[string]string `ovsdb:"other_config"`
+		ACLs        []string          `ovsdb:"acls"`
 	}
 	routerRow struct {
 		UUID         string            `ovsdb:"_uuid"`
@@ -83,6 +95,9 @@ type (
 	policyRow     nb.RouterPolicy
 	natRow        nb.NAT
 	staticRow     nb.StaticRoute
+	aclRow        nb.ACL
+	setRow        nb.AddressSet
+	chassisRow    nb.GatewayChassis
 )
 
 // monitored lists the columns that are mirrored, by table. The ports of switches and routers aren't among them: a
@@ -90,11 +105,14 @@ type (
 func monitored() map[string][]string {
 	return map[string][]string{
 		tableGlobal:     {colExternalIDs},
-		tableSwitch:     {colName, colExternalIDs, colOtherConfig},
-		tablePort:       {colName, colType, colAddresses, colPortSecurity, colExternalIDs, colOptions, colDHCPv4, colDHCPv6},
+		tableSwitch:     {colName, colExternalIDs, colOtherConfig, colACLs},
+		tablePort:       {colName, colType, colAddresses, colPortSecurity, colExternalIDs, colOptions, colTag, colDHCPv4, colDHCPv6},
 		tableRouter:     {colName, colExternalIDs, colOptions, colPolicies, colNAT, colRoutes},
-		tableRouterPort: {colName, colMAC, colNetworks, colExternalIDs},
-		tableGroup:      {colName, colExternalIDs, colPorts},
+		tableRouterPort: {colName, colMAC, colNetworks, colOptions, colPeer, colExternalIDs, colChassis},
+		tableChassis:    {colName, colChassisName, colPriority, colExternalIDs},
+		tableGroup:      {colName, colExternalIDs, colPorts, colACLs},
+		tableACL:        {colName, colPriority, colDirection, colMatch, colAction, colLog, colSeverity, colOptions, colExternalIDs},
+		tableSet:        {colName, colAddresses, colExternalIDs},
 		tableDHCP:       {colCIDR, colOptions, colExternalIDs},
 		tablePolicy:     {colPriority, colMatch, colAction, colNexthops, colExternalIDs},
 		tableNAT:        {colType, colExternalIP, colLogicalIP, colExternalMAC, colLogicalPort, colOptions, colExternalIDs},
@@ -119,6 +137,9 @@ func clientModel() (model.ClientDBModel, error) {
 		tablePolicy:     &policyRow{},
 		tableNAT:        &natRow{},
 		tableRoute:      &staticRow{},
+		tableACL:        &aclRow{},
+		tableSet:        &setRow{},
+		tableChassis:    &chassisRow{},
 	})
 	if err != nil {
 		return m, err
@@ -131,7 +152,7 @@ func clientModel() (model.ClientDBModel, error) {
 		return model.ClientIndex{Columns: []model.ColumnKey{c}}
 	}
 	m.SetIndexes(map[string][]model.ClientIndex{
-		tablePort:   {by(colExternalIDs, nb.KeyPod), by(colExternalIDs, nb.KeyAttachVips), by(colType, "")},
+		tablePort:   {by(colExternalIDs, nb.KeyPod), by(colExternalIDs, nb.KeyAttachVips), by(colExternalIDs, nb.KeyPurpose), by(colType, "")},
 		tableSwitch: {by(colName, "")},
 		tableRouter: {by(colName, "")},
 		tableDHCP:   {by(colExternalIDs, nb.KeyPort), by(colExternalIDs, nb.KeySwitch)},

@@ -112,6 +112,10 @@ func insertRow(table, named string, row map[string]any) ovsdb.Operation {
 			if v != 0 {
 				out[column] = v
 			}
+		case bool:
+			if v {
+				out[column] = v
+			}
 		case []string:
 			if len(v) > 0 {
 				out[column] = strSet(v)
@@ -153,6 +157,15 @@ func refSet(uuids []string) ovsdb.OvsSet {
 	return ovsdb.OvsSet{GoSet: out}
 }
 
+// tagSet is an optional number as a set.
+func tagSet(tag *int) ovsdb.OvsSet {
+	out := []any{}
+	for _, t := range pointed(tag) {
+		out = append(out, t)
+	}
+	return ovsdb.OvsSet{GoSet: out}
+}
+
 // sameSet compares without regard to order and repetition, as the database does.
 func sameSet(a, b []string) bool {
 	norm := func(s []string) []string { return slices.Compact(slices.Sorted(slices.Values(s))) }
@@ -160,11 +173,11 @@ func sameSet(a, b []string) bool {
 }
 
 // pointed is an optional value as a list.
-func pointed(p *string) []string {
+func pointed[T any](p *T) []T {
 	if p == nil {
 		return nil
 	}
-	return []string{*p}
+	return []T{*p}
 }
 
 // splitList takes a list joined by commas apart. An empty text is an empty list.

@@ -120,22 +120,10 @@ type PodConfig struct {
 }
 
 // NodeGroup returns the port group of a node's pods.
-func NodeGroup(node string) nb.Group {
-	return nb.Group{
-		Name:        groupName("node-" + node),
-		ExternalIDs: map[string]string{nb.Vendor: nb.VendorKubeOVN, nb.KeyNode: node, nb.KeyNP: "node/" + node},
-	}
-}
+func NodeGroup(node string) nb.Group { return nb.NodeGroup(node) }
 
 // SubnetNodeGroup returns the port group of a node's pods in one subnet.
-func SubnetNodeGroup(subnet, node string) nb.Group {
-	return nb.Group{
-		Name: groupName(subnet + "." + node),
-		ExternalIDs: map[string]string{
-			nb.Vendor: nb.VendorKubeOVN, nb.KeySubnet: subnet, nb.KeyNode: node, nb.KeyNP: subnet + "/" + node,
-		},
-	}
-}
+func SubnetNodeGroup(subnet, node string) nb.Group { return nb.SubnetNodeGroup(subnet, node) }
 
 // PodRows returns the rows that a pod shall have: its ports and what hangs on them, and once it has a node, the groups
 // and routes that serve it there. Without a node, what there is of these is left alone.
@@ -222,6 +210,3 @@ func shareFamily(a, b []netip.Addr) bool {
 	}
 	return false
 }
-
-// groupName makes a port group's name: OVN's expressions can't have a dash in it.
-func groupName(s string) string { return strings.ReplaceAll(s, "-", ".") }

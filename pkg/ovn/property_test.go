@@ -72,8 +72,8 @@ func (b *bench) others(t *testing.T, r *rapid.T) {
 		insertRow(tableDHCP, "", map[string]any{colCIDR: "10.0.0.0/24", colExternalIDs: map[string]string{nb.KeySwitch: "s1", nb.KeyPort: "p1.d"}}),
 		insertRow(tableGroup, "", map[string]any{colName: "np.d", colExternalIDs: map[string]string{nb.Vendor: nb.VendorKubeOVN, nb.KeyNP: "d/np"}}),
 	}
-	for _, sg := range []string{"web", "a-b", DenyAll} {
-		ops = append(ops, insertRow(tableGroup, "", map[string]any{colName: SecurityGroupName(sg), colExternalIDs: map[string]string{
+	for _, sg := range []string{"web", "a-b", nb.DenyAll} {
+		ops = append(ops, insertRow(tableGroup, "", map[string]any{colName: nb.SecurityGroupName(sg), colExternalIDs: map[string]string{
 			nb.Vendor: nb.VendorKubeOVN, nb.KeyType: nb.TypeSecurityGroup, nb.KeySecurityGroup: sg}}))
 	}
 	ops = append(ops, alter(tableRouter, router, nil, []ovsdb.Mutation{

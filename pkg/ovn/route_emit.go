@@ -9,10 +9,11 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// policyName and natName say what a row is the only one of. Of a SNAT address that is an inner address, too: several may
-// share the outer one.
-func policyName(r nb.RouterPolicy) string { return strconv.Itoa(r.Priority) + " " + r.Match }
+// PolicyName says what a policy is the only one of on its router.
+func PolicyName(r nb.RouterPolicy) string { return strconv.Itoa(r.Priority) + " " + r.Match }
 
+// natName says what a translation is the only one of. Of a SNAT address that is an inner address, too: several may share
+// the outer one.
 func natName(r nb.NAT) string {
 	if r.Type == nb.NATSource {
 		return r.Type + " " + r.ExternalIP + " " + r.LogicalIP
@@ -29,7 +30,7 @@ func (c *composer) touchedHanging(ch Change, own map[rowKey]bool) {
 		}
 		names = append(names, p.Row.Name)
 		for _, r := range p.Routing.Policies {
-			own[rowKey{tablePolicy, policyName(r)}] = true
+			own[rowKey{tablePolicy, PolicyName(r)}] = true
 		}
 		for _, t := range p.Routing.NATs {
 			own[rowKey{tableNAT, natName(t.Row)}] = true
@@ -38,7 +39,7 @@ func (c *composer) touchedHanging(ch Change, own map[rowKey]bool) {
 	for _, name := range names {
 		h := c.view.hanging(name)
 		for _, r := range h.policies {
-			own[rowKey{tablePolicy, policyName(r)}] = true
+			own[rowKey{tablePolicy, PolicyName(r)}] = true
 		}
 		for _, r := range h.nats {
 			own[rowKey{tableNAT, natName(r)}] = true
@@ -82,7 +83,7 @@ func (c *composer) checkRouting(ch Change) error {
 		for _, want := range p.Routing.Policies {
 			for _, have := range c.policiesOn(r, want) {
 				if have.ExternalIDs[nb.Vendor] != nb.VendorKubeOVN && !samePolicy(have, want) {
-					return &ForeignRowError{Table: tablePolicy, Name: policyName(want), Vendor: have.ExternalIDs[nb.Vendor]}
+					return &ForeignRowError{Table: tablePolicy, Name: PolicyName(want), Vendor: have.ExternalIDs[nb.Vendor]}
 				}
 			}
 		}
@@ -183,7 +184,7 @@ func (c *composer) ensurePolicy(r nb.LogicalRouter, want nb.RouterPolicy, used m
 	if done {
 		return
 	}
-	named := c.make(tablePolicy, r.Name+" "+policyName(want), want.ExternalIDs, map[string]any{
+	named := c.make(tablePolicy, r.Name+" "+PolicyName(want), want.ExternalIDs, map[string]any{
 		colPriority: want.Priority, colMatch: want.Match, colAction: want.Action, colNexthops: want.Nexthops,
 		colExternalIDs: want.ExternalIDs,
 	})

@@ -27,6 +27,7 @@ func models() map[string]any {
 		tableGlobal: nb.Global{}, tableSwitch: nb.LogicalSwitch{}, tablePort: nb.LogicalSwitchPort{},
 		tableRouter: nb.LogicalRouter{}, tableRouterPort: nb.LogicalRouterPort{}, tableGroup: nb.PortGroup{},
 		tableDHCP: nb.DHCPOptions{}, tablePolicy: nb.RouterPolicy{}, tableNAT: nb.NAT{}, tableRoute: nb.StaticRoute{},
+		tableACL: nb.ACL{}, tableSet: nb.AddressSet{}, tableChassis: nb.GatewayChassis{},
 	}
 }
 
@@ -73,12 +74,12 @@ func TestModelFitsEveryRelease(t *testing.T) {
 						t.Errorf("%s.%s is %v, the model has %v", table, column, want, goType)
 					}
 				}
-				rooted := table != tablePort && table != tableRouterPort && table != tablePolicy && table != tableNAT && table != tableRoute
+				rooted := table != tablePort && table != tableRouterPort && table != tablePolicy && table != tableNAT && table != tableRoute && table != tableACL && table != tableChassis
 				if got.IsRoot != rooted {
 					t.Errorf("%s: isRoot is %v", table, got.IsRoot)
 				}
 				byName := strings.Contains(strings.Join(flat(got.Indexes), ","), colName)
-				if want := table == tablePort || table == tableRouterPort || table == tableGroup; byName != want {
+				if want := table == tablePort || table == tableRouterPort || table == tableGroup || table == tableSet || table == tableChassis; byName != want {
 					t.Errorf("%s: name is unique: %v, want %v", table, byName, want)
 				}
 			}

@@ -54,6 +54,12 @@ func (s *server) endpoint() string { return "unix:" + s.path("nb.sock") }
 
 func (s *server) start() {
 	s.t.Helper()
+	s.startAs(database)
+}
+
+// startAs starts it on a database that has another name.
+func (s *server) startAs(name string) {
+	s.t.Helper()
 	args := append([]string{"--remote=punix:" + s.path("nb.sock"), "--unixctl=" + s.path("ctl")}, s.args...)
 	s.cmd = exec.Command("ovsdb-server", append(args, s.path("nb.db"))...)
 	if err := s.cmd.Start(); err != nil {
@@ -66,7 +72,7 @@ func (s *server) start() {
 		close(exited)
 	}()
 	s.listening()
-	s.run("ovsdb-client", "--timeout=20", "wait", s.endpoint(), database, "connected")
+	s.run("ovsdb-client", "--timeout=20", "wait", s.endpoint(), name, "connected")
 }
 
 // listening waits for the socket: ovsdb-client would look only once a second.

@@ -29,6 +29,15 @@ type view interface {
 	policiesMatching(match string) []nb.RouterPolicy
 	natsAt(externalIP string) []nb.NAT
 	routesTo(prefix string) []nb.StaticRoute
+	// eachPort calls f with every port. f must not alter it or keep it.
+	eachPort(f func(p *nb.LogicalSwitchPort))
+	acl(uuid string) (nb.ACL, bool)
+	chassis(uuid string) (nb.GatewayChassis, bool)
+	addressSet(name string) (nb.AddressSet, bool)
+	// routing is what all routers have.
+	routing() routing
+	// topologyPorts are the switch ports that are marked as topology's.
+	topologyPorts() []nb.LogicalSwitchPort
 }
 
 // hanging are rows that go with a port.
@@ -99,7 +108,7 @@ func (s *session) eachGroup(f func(*nb.PortGroup)) {
 }
 
 func (r *switchRow) plain() nb.LogicalSwitch {
-	return nb.LogicalSwitch{UUID: r.UUID, Name: r.Name, ExternalIDs: r.ExternalIDs, OtherConfig: r.OtherConfig}
+	return nb.LogicalSwitch{UUID: r.UUID, Name: r.Name, ExternalIDs: r.ExternalIDs, OtherConfig: r.OtherConfig, ACLs: r.ACLs}
 }
 
 func (r *routerRow) plain() nb.LogicalRouter {

@@ -8,7 +8,7 @@ const nobody = "\x00"
 
 // portKey asks for ports by type, by pod, or by whether they have further addresses.
 func portKey(kind, pod, vips string) *portRow {
-	return &portRow{Name: nobody, Type: kind, ExternalIDs: map[string]string{nb.KeyPod: pod, nb.KeyAttachVips: vips}}
+	return &portRow{Name: nobody, Type: kind, ExternalIDs: map[string]string{nb.KeyPod: pod, nb.KeyAttachVips: vips, nb.KeyPurpose: nobody}}
 }
 
 func (s *session) virtualPorts() []nb.LogicalSwitchPort {

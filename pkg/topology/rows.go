@@ -20,6 +20,12 @@ type Config struct {
 	DefaultSubnet string
 	// NodeSwitch is the subnet that joins the nodes to the cluster router.
 	NodeSwitch string
+	// ExternalSubnet is the subnet of the external network.
+	ExternalSubnet string
+	// EnableLB turns load balancers on.
+	EnableLB bool
+	// ServiceCIDRs are the addresses of Services, at most one network per family.
+	ServiceCIDRs []netip.Prefix
 }
 
 // Input is all that the rows follow from.
@@ -28,6 +34,13 @@ type Input struct {
 	Vpcs []*kubeovnv1.Vpc
 	// Subnets of the cluster.
 	Subnets []*kubeovnv1.Subnet
+	// Vlans and ProviderNetworks that underlay subnets stand on.
+	Vlans            []*kubeovnv1.Vlan
+	ProviderNetworks []*kubeovnv1.ProviderNetwork
+	// Nodes of the cluster.
+	Nodes []Node
+	// External says how the cluster router gets to the external network.
+	External External
 	// Config of the cluster.
 	Config Config
 	// MAC makes a router port's MAC from the names of router and switch; nil means DefaultMAC.
@@ -36,7 +49,7 @@ type Input struct {
 
 // Finding is something that keeps an object from being realised as it is written.
 type Finding struct {
-	// Kind is Subnet or Vpc.
+	// Kind is Subnet, Vpc or Node.
 	Kind string
 	// Name of the object.
 	Name string
@@ -48,6 +61,7 @@ type Finding struct {
 const (
 	KindSubnet = "Subnet"
 	KindVpc    = "Vpc"
+	KindNode   = "Node"
 )
 
 // OverlapError tells that two subnets of one VPC have addresses in common. The younger one gets no router port.
@@ -84,21 +98,33 @@ func (e *NameClashError) Error() string {
 	return fmt.Sprintf("northbound name %s is already that of %s: rename one of the two", e.Row, e.Other)
 }
 
-// Rows returns the routers, switches and links between them that Vpcs and Subnets ask for, and what is wrong with them.
+// Rows returns all that Vpcs, Subnets and Nodes ask for, and what is wrong with them.
 func Rows(in Input) (nb.Rows, []Finding) {
 	if in.MAC == nil {
 		in.MAC = DefaultMAC
 	}
-	b := &builder{in: in, routers: map[string]bool{}, names: map[string]string{}}
+	b := &builder{in: in, routers: map[string]bool{}, names: map[string]string{}, policies: map[policyKey]string{},
+		routes: map[routeKey]bool{}, nodes: slices.SortedFunc(slices.Values(in.Nodes), byNodeAge)}
+	b.in.Vpcs = slices.SortedFunc(slices.Values(in.Vpcs), func(x, y *kubeovnv1.Vpc) int { return cmp.Compare(x.Name, y.Name) })
+	b.rows.Whole = true
 	subnets := slices.SortedFunc(slices.Values(in.Subnets), byAge)
 	b.addRouters(subnets)
-	var linked []plannedSubnet
+	var planned []plannedSubnet
 	for _, s := range subnets {
 		if p, ok := b.addSwitch(s); ok {
-			linked = append(linked, p)
+			planned = append(planned, p)
 		}
 	}
-	b.addLinks(linked)
+	b.addLinks(planned)
+	b.addExternal()
+	b.addNodes()
+	for _, s := range b.linked {
+		if s.Name == b.join {
+			b.addDefaultRoutes(s)
+		}
+		b.addGateway(s)
+	}
+	b.addVpcs()
 	b.sort()
 	return b.rows, b.findings
 }
@@ -129,8 +155,14 @@ type builder struct {
 	rows     nb.Rows
 	findings []Finding
 	routers  map[string]bool
-	// names maps the names of links to the subnets that have them.
-	names map[string]string
+	// names maps the names of rows to the objects that have them, policies and routes what they are the only one of.
+	names    map[string]string
+	policies map[policyKey]string
+	routes   map[routeKey]bool
+	// nodes by age, the subnets that are on their router, and the join switch; empty: there is none.
+	nodes  []Node
+	linked []plannedSubnet
+	join   string
 }
 
 // plannedSubnet is a subnet with its defaults filled in.
@@ -138,44 +170,18 @@ type plannedSubnet struct {
 	*kubeovnv1.Subnet
 	cidrs    []netip.Prefix
 	gateways []netip.Addr
+	// u2o are the router's addresses when it isn't the gateway.
+	u2o []netip.Addr
 }
 
 func (b *builder) find(kind, name string, err error) {
 	b.findings = append(b.findings, Finding{Kind: kind, Name: name, Err: err})
 }
 
-func (b *builder) addRouters(subnets []*kubeovnv1.Subnet) {
-	learn := map[string]bool{}
-	for _, s := range subnets {
-		if s.Spec.U2OInterconnection && s.Spec.Vlan != "" {
-			learn[b.vpcOf(s)] = true
-		}
-	}
-	names := []string{b.in.Config.ClusterRouter}
-	for _, v := range b.in.Vpcs {
-		names = append(names, v.Name)
-		if v.Spec.EnableExternal {
-			learn[v.Name] = true
-		}
-		if slices.ContainsFunc(subnets, func(s *kubeovnv1.Subnet) bool { return s.Name == v.Name }) {
-			b.find(KindVpc, v.Name, &NameClashError{Row: v.Name, Other: "subnet " + v.Name})
-		}
-	}
-	for _, name := range names {
-		if b.routers[name] {
-			continue
-		}
-		b.routers[name] = true
-		b.rows.Routers = append(b.rows.Routers, nb.LogicalRouter{
-			Name:        name,
-			ExternalIDs: map[string]string{nb.Vendor: nb.VendorKubeOVN},
-			Options: map[string]string{
-				"mac_binding_age_threshold":     "300",
-				"dynamic_neigh_routers":         "true",
-				"always_learn_from_arp_request": fmt.Sprint(learn[name]),
-			},
-		})
-	}
+// hold tells what is wrong with a subnet, and leaves what it has: its pods keep their network.
+func (b *builder) hold(subnet string, err error) {
+	b.find(KindSubnet, subnet, err)
+	b.rows.Held = append(b.rows.Held, subnet)
 }
 
 func (b *builder) vpcOf(s *kubeovnv1.Subnet) string {
@@ -188,17 +194,22 @@ func (b *builder) addSwitch(s *kubeovnv1.Subnet) (plannedSubnet, bool) {
 		return plannedSubnet{}, false
 	}
 	b.rows.Switches = append(b.rows.Switches, nb.LogicalSwitch{
-		Name: s.Name, ExternalIDs: map[string]string{nb.Vendor: nb.VendorKubeOVN},
+		Name: s.Name, ExternalIDs: marks(),
 	})
+	if s.Name == b.in.Config.NodeSwitch && b.vpcOf(s) == b.in.Config.ClusterRouter {
+		b.join = s.Name
+	}
+	b.addLocalnet(s)
 	patch, err := Defaults(s, b.in.Config)
 	if err != nil {
-		b.find(KindSubnet, s.Name, err)
+		b.hold(s.Name, err)
 		return plannedSubnet{}, false
 	}
 	full := s.DeepCopy()
 	patch.Apply(full)
 	b.addServices(full)
-	p := plannedSubnet{Subnet: full}
+	b.addACLs(full)
+	p := plannedSubnet{Subnet: full, u2o: u2oAddresses(full)}
 	// What Defaults has returned without an error can be parsed.
 	for text := range splitList(full.Spec.CIDRBlock) {
 		if c, err := netip.ParsePrefix(text); err == nil {
@@ -216,21 +227,23 @@ func (b *builder) addSwitch(s *kubeovnv1.Subnet) (plannedSubnet, bool) {
 // addLinks joins subnets to their routers, the oldest first.
 func (b *builder) addLinks(subnets []plannedSubnet) {
 	for i, s := range subnets {
-		if err := b.overlap(s, subnets[:i]); err != nil {
-			b.find(KindSubnet, s.Name, err)
-			continue
+		err := b.overlap(s, subnets[:i])
+		if err == nil && hasLink(s.Subnet) {
+			err = b.addLink(s)
 		}
-		if !hasLink(s.Subnet) {
-			continue
-		}
-		if err := b.addLink(s); err != nil {
-			b.find(KindSubnet, s.Name, err)
+		switch {
+		case err != nil:
+			b.hold(s.Name, err)
+		case hasLink(s.Subnet):
+			b.linked = append(b.linked, s)
 		}
 	}
 }
 
-// hasLink tells whether a subnet's gateway is on the router.
-func hasLink(s *kubeovnv1.Subnet) bool { return s.Spec.Vlan == "" || s.Spec.LogicalGateway }
+// hasLink tells whether a subnet's gateway is on the router, or the router is on an underlay subnet beside the gateway.
+func hasLink(s *kubeovnv1.Subnet) bool {
+	return s.Spec.Vlan == "" || s.Spec.LogicalGateway || len(u2oAddresses(s)) > 0
+}
 
 func (b *builder) overlap(s plannedSubnet, older []plannedSubnet) error {
 	for _, o := range older {
@@ -256,20 +269,20 @@ func (b *builder) addLink(s plannedSubnet) error {
 	}
 	routerPort, switchPort := router+"-"+s.Name, s.Name+"-"+router
 	for _, row := range []string{"router port " + routerPort, "switch port " + switchPort} {
-		if other, ok := b.names[row]; ok {
-			return &NameClashError{Row: row, Other: "subnet " + other}
+		if err := b.claim(row, "subnet "+s.Name); err != nil {
+			return err
 		}
 	}
-	b.names["router port "+routerPort] = s.Name
-	b.names["switch port "+switchPort] = s.Name
-	b.rows.RouterPorts = append(b.rows.RouterPorts, nb.RouterPort{Router: router, Row: nb.LogicalRouterPort{
-		Name: routerPort, MAC: b.in.MAC(router + "/" + s.Name), Networks: networks(s),
-		ExternalIDs: map[string]string{nb.KeyRouter: router, nb.Vendor: nb.VendorKubeOVN},
-	}})
+	row := nb.LogicalRouterPort{Name: routerPort, MAC: b.in.MAC(router + "/" + s.Name), Networks: networks(s),
+		ExternalIDs: marks(nb.KeyRouter, router)}
+	if s.Spec.RouteTable != "" {
+		row.Options = map[string]string{nb.OptionRouteTable: s.Spec.RouteTable}
+	}
+	b.rows.RouterPorts = append(b.rows.RouterPorts, nb.RouterPort{Router: router, Row: row})
 	b.rows.Ports = append(b.rows.Ports, nb.Port{Switch: s.Name, Row: nb.LogicalSwitchPort{
-		Name: switchPort, Type: "router", Addresses: []string{"router"},
-		Options:     map[string]string{"router-port": routerPort},
-		ExternalIDs: map[string]string{nb.KeySwitch: s.Name, nb.Vendor: nb.VendorKubeOVN},
+		Name: switchPort, Type: nb.TypeRouter, Addresses: []string{"router"},
+		Options:     map[string]string{nb.OptionRouterPort: routerPort},
+		ExternalIDs: marks(nb.KeySwitch, s.Name),
 	}})
 	return nil
 }
@@ -277,8 +290,14 @@ func (b *builder) addLink(s plannedSubnet) error {
 // networks are the router's addresses in a subnet, with the length of its prefix.
 func networks(s plannedSubnet) []string {
 	var out []string
-	for i, g := range s.gateways {
-		out = append(out, netip.PrefixFrom(g, s.cidrs[i].Bits()).String())
+	addrs := s.gateways
+	if len(s.u2o) > 0 {
+		addrs = s.u2o
+	}
+	for _, c := range s.cidrs {
+		if a, ok := ofFamily(addrs, c.Addr()); ok {
+			out = append(out, netip.PrefixFrom(a, c.Bits()).String())
+		}
 	}
 	return out
 }
@@ -291,6 +310,17 @@ func (b *builder) sort() {
 		return cmp.Or(cmp.Compare(x.ExternalIDs[nb.KeySwitch], y.ExternalIDs[nb.KeySwitch]), cmp.Compare(x.CIDR, y.CIDR))
 	})
 	slices.Sort(b.rows.Complete)
+	slices.SortFunc(b.rows.ACLs, func(x, y nb.ACLs) int { return cmp.Compare(x.Switch, y.Switch) })
+	slices.Sort(b.rows.Held)
+	b.rows.Held = slices.Compact(b.rows.Held)
+	slices.SortFunc(b.rows.Groups, func(x, y nb.Group) int { return cmp.Compare(x.Name, y.Name) })
+	slices.SortFunc(b.rows.Policies, func(x, y nb.Policy) int {
+		return cmp.Or(cmp.Compare(x.Router, y.Router), cmp.Compare(y.Row.Priority, x.Row.Priority), cmp.Compare(x.Row.Match, y.Row.Match))
+	})
+	slices.SortFunc(b.rows.Routes, func(x, y nb.Route) int {
+		return cmp.Or(cmp.Compare(x.Router, y.Router), cmp.Compare(x.Row.Table, y.Row.Table), cmp.Compare(*x.Row.Policy, *y.Row.Policy),
+			cmp.Compare(x.Row.Prefix, y.Row.Prefix), cmp.Compare(x.Row.Nexthop, y.Row.Nexthop))
+	})
 	slices.SortFunc(b.rows.Ports, func(x, y nb.Port) int { return cmp.Compare(x.Row.Name, y.Row.Name) })
 	slices.SortStableFunc(b.findings, func(x, y Finding) int {
 		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Name, y.Name))

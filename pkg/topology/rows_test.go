@@ -27,8 +27,19 @@ func vendor(more ...string) map[string]string {
 	return m
 }
 
+// topo are the marks of a row that follows from topology.
+func topo(more ...string) map[string]string {
+	return vendor(append(more, "berth-purpose", "topology")...)
+}
+
+func tag(id int) *int { return &id }
+
+func vlan(name string, id int, provider string) *kubeovnv1.Vlan {
+	return &kubeovnv1.Vlan{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: kubeovnv1.VlanSpec{ID: id, Provider: provider}}
+}
+
 func router(name, learn string) nb.LogicalRouter {
-	return nb.LogicalRouter{Name: name, ExternalIDs: vendor(), Options: map[string]string{
+	return nb.LogicalRouter{Name: name, ExternalIDs: topo(), Options: map[string]string{
 		"mac_binding_age_threshold": "300", "dynamic_neigh_routers": "true", "always_learn_from_arp_request": learn,
 	}}
 }
@@ -45,31 +56,52 @@ func TestRows(t *testing.T) {
 			subnet("macvlan", kubeovnv1.SubnetSpec{CIDRBlock: "10.19.0.0/16", Provider: "macvlan.default"}),
 			subnet("attached", kubeovnv1.SubnetSpec{CIDRBlock: "10.20.0.0/16", Provider: "n.default.ovn", Vpc: "v1"}),
 		},
-		MAC: func(seed string) string { return "mac of " + seed },
+		Vlans:            []*kubeovnv1.Vlan{vlan("v", 7, "pn")},
+		ProviderNetworks: []*kubeovnv1.ProviderNetwork{{ObjectMeta: metav1.ObjectMeta{Name: "pn"}}},
+		MAC:              func(seed string) string { return "mac of " + seed },
 	}
-	in.Vpcs[0].Spec.EnableExternal = true
-	want := nb.Rows{Routers: []nb.LogicalRouter{router("ovn-cluster", "true"), router("v1", "true")}}
+	in.Vpcs[0].Spec.VpcPeerings = nil
+	want := nb.Rows{Routers: []nb.LogicalRouter{router("ovn-cluster", "true"), router("v1", "true")}, Whole: true}
 	for _, name := range []string{"attached", "dual", "lgw", "private", "underlay"} {
-		want.Switches = append(want.Switches, nb.LogicalSwitch{Name: name, ExternalIDs: vendor()})
+		want.Switches = append(want.Switches, nb.LogicalSwitch{Name: name, ExternalIDs: topo()})
 	}
 	want.Complete = []string{"attached", "dual", "lgw", "private", "underlay"}
+	for _, name := range want.Complete {
+		want.ACLs = append(want.ACLs, nb.ACLs{Switch: name})
+	}
 	link := func(r, s string, networks ...string) {
 		want.RouterPorts = append(want.RouterPorts, nb.RouterPort{Router: r, Row: nb.LogicalRouterPort{
-			Name: r + "-" + s, MAC: "mac of " + r + "/" + s, Networks: networks, ExternalIDs: vendor("lr", r)}})
+			Name: r + "-" + s, MAC: "mac of " + r + "/" + s, Networks: networks, ExternalIDs: topo("lr", r)}})
 	}
 	port := func(s, r string) {
 		want.Ports = append(want.Ports, nb.Port{Switch: s, Row: nb.LogicalSwitchPort{
 			Name: s + "-" + r, Type: "router", Addresses: []string{"router"},
-			Options: map[string]string{"router-port": r + "-" + s}, ExternalIDs: vendor("ls", s)}})
+			Options: map[string]string{"router-port": r + "-" + s}, ExternalIDs: topo("ls", s)}})
 	}
 	link("ovn-cluster", "dual", "10.16.0.1/16", "fd00::1/64")
 	link("ovn-cluster", "lgw", "10.18.0.1/16")
 	link("v1", "attached", "10.20.0.1/16")
 	link("v1", "private", "10.16.0.9/16")
+	localnet := func(s, cidr string) {
+		want.Ports = append(want.Ports, nb.Port{Switch: s, Row: nb.LogicalSwitchPort{
+			Name: "localnet." + s, Type: "localnet", Addresses: []string{"unknown"}, Tag: tag(7),
+			Options: map[string]string{"network_name": "pn"}, ExternalIDs: topo("ls", s, "ipv4_network", cidr)}})
+	}
 	port("attached", "v1")
 	port("dual", "ovn-cluster")
 	port("lgw", "ovn-cluster")
+	localnet("lgw", "10.18.0.0/16")
+	localnet("underlay", "10.17.0.0/16")
 	port("private", "v1")
+	allow := func(router, match, subnet string) {
+		want.Policies = append(want.Policies, nb.Policy{Router: router, Row: nb.RouterPolicy{
+			Priority: 31000, Match: match, Action: "allow", ExternalIDs: topo("subnet", subnet)}})
+	}
+	allow("ovn-cluster", "ip4.dst == 10.16.0.0/16", "dual")
+	allow("ovn-cluster", "ip4.dst == 10.18.0.0/16", "lgw")
+	allow("ovn-cluster", "ip6.dst == fd00::/64", "dual")
+	allow("v1", "ip4.dst == 10.16.0.0/16", "private")
+	allow("v1", "ip4.dst == 10.20.0.0/16", "attached")
 	got, findings := Rows(in)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
@@ -81,7 +113,7 @@ func TestRows(t *testing.T) {
 
 func TestRowsOfNothing(t *testing.T) {
 	got, findings := Rows(Input{Config: testConfig()})
-	if diff := cmp.Diff(nb.Rows{Routers: []nb.LogicalRouter{router("ovn-cluster", "false")}}, got); diff != "" {
+	if diff := cmp.Diff(nb.Rows{Routers: []nb.LogicalRouter{router("ovn-cluster", "false")}, Whole: true}, got); diff != "" {
 		t.Error(diff)
 	}
 	if len(findings) != 0 {
@@ -177,7 +209,9 @@ func findingCases() map[string]findingCase {
 func TestFindings(t *testing.T) {
 	for name, tc := range findingCases() {
 		t.Run(name, func(t *testing.T) {
-			rows, findings := Rows(Input{Config: testConfig(), Vpcs: tc.vpcs, Subnets: tc.subnets})
+			rows, findings := Rows(Input{Config: testConfig(), Vpcs: tc.vpcs, Subnets: tc.subnets,
+				Vlans:            []*kubeovnv1.Vlan{vlan("1", 1, "pn"), vlan("2", 2, "pn")},
+				ProviderNetworks: []*kubeovnv1.ProviderNetwork{{ObjectMeta: metav1.ObjectMeta{Name: "pn"}}}})
 			if len(rows.Switches) != len(tc.subnets) {
 				t.Errorf("%d switches, want %d", len(rows.Switches), len(tc.subnets))
 			}

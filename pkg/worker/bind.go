@@ -59,6 +59,22 @@ func (s *subject) carries(l ipam.Held) bool {
 	})
 }
 
+// unbound tells that some of the leases that the pod carries are yet to be bound to it.
+func (s *subject) unbound() bool {
+	return slices.ContainsFunc(s.leases, func(l ipam.Held) bool { return l.PodUID != s.uid() && s.carries(l) })
+}
+
+func (s *subject) binding() ipam.Binding {
+	return ipam.Binding{PodUID: s.uid(), PodName: s.Name, OwnerUID: s.ownerUID()}
+}
+
+// adopted tells that the pod has another controller than when the lease was bound to it: its owner was made anew and
+// took it over.
+func (s *subject) adopted(l ipam.Held) bool {
+	uid := s.ownerUID()
+	return uid != "" && l.OwnerUID != "" && l.OwnerUID != uid && l.Owner == s.owner
+}
+
 // refresh reads the pod's subnets in the ledger live when the cache lacks something. Only that may say that it is missing.
 func (w *Worker) refresh(ctx context.Context, s *subject) error {
 	if len(s.missing()) == 0 {
@@ -79,7 +95,15 @@ func (w *Worker) bind(ctx context.Context, s *subject) error {
 	if err := w.refresh(ctx, s); err != nil {
 		return err
 	}
+	if len(s.missing()) > 0 || s.unbound() {
+		if err := w.open(ctx, s); err != nil {
+			return err
+		}
+	}
 	if len(s.missing()) > 0 {
+		if w.robbed(s) {
+			return &busyError{"a lease of the pod is lost"}
+		}
 		if err := w.reground(ctx, s); err != nil {
 			return err
 		}
@@ -91,7 +115,7 @@ func (w *Worker) bind(ctx context.Context, s *subject) error {
 	if err := w.checkOlder(ctx, s); err != nil {
 		return err
 	}
-	if _, err := w.Ledger.Bind(ctx, s.uid(), s.Name, refs...); err != nil {
+	if _, err := w.Ledger.BindTo(ctx, s.binding(), refs...); err != nil {
 		return fmt.Errorf("bind the leases of pod %s: %w", s.key(), err)
 	}
 	s.leases = w.Ledger.ByClaim(s.claim)
@@ -127,16 +151,20 @@ func (w *Worker) freeSurplus(ctx context.Context, s *subject) error {
 func (w *Worker) bindable(ctx context.Context, s *subject) ([]ipam.Ref, error) {
 	var refs []ipam.Ref
 	for _, l := range s.leases {
-		if !s.carries(l) || l.PodUID == s.uid() {
+		if !s.carries(l) || l.PodUID == s.uid() && !s.adopted(l) {
 			continue
 		}
 		if l.Owner != s.owner {
 			return nil, w.copied(ctx, s, fmt.Sprintf("%s is leased to %s, and this pod's leases would belong to %s", l.Ref(), l.Owner, s.owner))
 		}
-		if l.PodUID != "" {
+		if l.PodUID != "" && l.PodUID != s.uid() {
 			gone, err := w.podGone(ctx, l.Owner.Namespace, l.PodName, l.PodUID)
 			if err != nil {
 				return nil, err
+			}
+			if !gone && l.Owner.Kind == network.KindVM {
+				s.sharedWith = l.PodName
+				continue
 			}
 			if !gone {
 				return nil, w.copied(ctx, s, fmt.Sprintf("%s is bound to pod %s/%s, which lives", l.Ref(), l.Owner.Namespace, l.PodName))
@@ -165,6 +193,9 @@ func (w *Worker) checkOlder(ctx context.Context, s *subject) error {
 	held, err := w.elderCarries(ctx, s)
 	if err != nil {
 		return err
+	}
+	if held && s.owner.Kind == network.KindVM {
+		return &busyError{"the leases of the machine are bound to its older launcher first"}
 	}
 	if held {
 		return w.copied(ctx, s, "an older pod carries the same claim")

@@ -70,6 +70,10 @@ func (m *memStore) List(_ context.Context, subnets ...string) ([]*ipam.Block, er
 	return out, nil
 }
 
+func (m *memStore) ListOwner(ctx context.Context, _ ipam.Owner, subnets ...string) ([]*ipam.Block, error) {
+	return m.List(ctx, subnets...)
+}
+
 func (m *memStore) Write(_ context.Context, b *ipam.Block) (*ipam.Block, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,21 +108,33 @@ type world struct {
 	nb     *ovn.Client
 	store  *memStore
 	ledger *ipam.Ledger
+	synced func() bool
 	worker *Worker
 	cancel context.CancelFunc
 	ended  chan error
 }
 
+// testAgent tells the test's own calls from the worker's.
+const testAgent = "test"
+
 type worldOptions struct {
 	intercept func(memkube.Request) memkube.Fault
 	age       time.Duration
+	// blocks keeps the ledger in AddressBlocks, as in a cluster.
+	blocks bool
 }
 
 func newWorld(t *testing.T, o worldOptions) *world {
 	t.Helper()
 	ctrl.SetLogger(logr.Discard())
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	kube, err := memkube.Start(memkube.Options{Namespaces: []string{"app"}, Intercept: o.intercept})
+	kube, err := memkube.Start(memkube.Options{Namespaces: []string{"app"}, Intercept: o.intercept, Kinds: []memkube.Kind{
+		{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachine", Resource: "virtualmachines", Namespaced: true, Custom: true},
+		{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachineInstance", Resource: "virtualmachineinstances", Namespaced: true, Custom: true},
+		{Group: "apps.kruise.io", Version: "v1beta1", Kind: "StatefulSet", Resource: "statefulsets", Namespaced: true, Custom: true},
+		{Group: "example.com", Version: "v1", Kind: "Farm", Resource: "farms", Namespaced: true, Custom: true},
+		{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition", Resource: "network-attachment-definitions", Namespaced: true, Custom: true},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,13 +142,23 @@ func newWorld(t *testing.T, o worldOptions) *world {
 	w := &world{t: t, ctx: ctx, kube: kube, cancel: cancel, store: &memStore{blocks: map[string]*ipam.Block{}}}
 	types, err := Scheme()
 	w.must(err)
-	w.client, err = client.New(kube.Config(), client.Options{Scheme: types})
+	cfg := kube.Config()
+	cfg.UserAgent = testAgent
+	w.client, err = client.New(cfg, client.Options{Scheme: types})
 	w.must(err)
 	w.nb, err = ovn.Connect(ctx, ovn.Config{Endpoints: []string{startOVSDB(t)}})
 	w.must(err)
 	t.Cleanup(w.nb.Close)
+	w.synced = func() bool { return true }
 	w.ledger, err = ipam.New(ipam.Options{Store: w.store, Replica: "test", Clock: clock.RealClock{}, Random: rand.Reader})
 	w.must(err)
+	if o.blocks {
+		w.ledger, w.synced = w.watching("worker", func(subnet, why string) {
+			if w.worker != nil {
+				w.worker.Lost(subnet, why)
+			}
+		})
+	}
 	w.label("app", network.InjectEnabled)
 	w.must(w.client.Create(ctx, &kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "s"},
 		Spec: kubeovnv1.SubnetSpec{CIDRBlock: "10.16.0.0/24", Gateway: "10.16.0.1", Protocol: "IPv4", Provider: "ovn", Vpc: "ovn-cluster"}}))
@@ -154,7 +180,7 @@ func (w *world) start(o worldOptions) {
 	if o.age == 0 {
 		o.age = 200 * time.Millisecond
 	}
-	w.worker, err = New(Options{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Ledger: w.ledger, LedgerSynced: func() bool { return true },
+	w.worker, err = New(Options{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Ledger: w.ledger, LedgerSynced: w.synced,
 		Northbound: w.nb, Network: network.Config{DefaultSubnet: "s", ClusterRouter: "ovn-cluster", NodeSwitch: "join", PodNICType: "veth-pair"},
 		Recorder: mgr.GetEventRecorder("berth"), Metrics: m, Clock: clock.RealClock{}, Random: rand.Reader, Topology: Ensure,
 		PendingAge: o.age, SweepPeriod: 100 * time.Millisecond, Concurrency: 8})
@@ -374,6 +400,33 @@ func startOVSDB(t *testing.T) string {
 	}
 	t.Fatal("ovsdb-server doesn't listen")
 	return ""
+}
+
+// allBound tells that every pod's lease is bound.
+func (w *world) allBound() error {
+	for _, l := range w.podLeases() {
+		if l.PodUID == "" {
+			return fmt.Errorf("%v is not", l)
+		}
+	}
+	return nil
+}
+
+// opened tells that no subnet is closed, here or by its mark.
+func (w *world) opened() error {
+	var subnets kubeovnv1.SubnetList
+	if err := w.client.List(w.ctx, &subnets); err != nil {
+		return err
+	}
+	for _, s := range subnets.Items {
+		if why := s.Annotations[network.ClosedKey]; why != "" {
+			return fmt.Errorf("subnet %s is closed: %s", s.Name, why)
+		}
+	}
+	if here := w.ledger.ClosedHere(); len(here) > 0 {
+		return fmt.Errorf("closed here: %v", here)
+	}
+	return nil
 }
 
 // podLeases are all leases but those that are reserved for others than pods.

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"fmt"
-	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,28 +34,27 @@ func (w *Worker) unclaimed(ctx context.Context, s *subject) (reconcile.Result, e
 	if s.DeletionTimestamp != nil || lifecycle.Ended(s.Pod) {
 		return reconcile.Result{}, nil
 	}
-	ns, ours, err := w.namespace(ctx, s.Namespace)
+	ours, err := w.served(ctx, s.Namespace)
 	if err != nil || !ours {
 		return reconcile.Result{}, err
 	}
-	if _, skip := network.Skip(network.PodOf(s.Pod), ns); skip {
+	if _, skip := network.Skip(network.PodOf(s.Pod)); skip {
 		return reconcile.Result{}, nil
 	}
 	return w.late(ctx, s)
 }
 
-// namespace reads a pod's namespace and tells whether its pods are ours.
-func (w *Worker) namespace(ctx context.Context, name string) (network.Namespace, bool, error) {
+// served reads a pod's namespace and tells whether its pods are ours.
+func (w *Worker) served(ctx context.Context, name string) (bool, error) {
 	var obj corev1.Namespace
 	if err := w.Client.Get(ctx, client.ObjectKey{Name: name}, &obj); err != nil {
 		if apierrors.IsNotFound(err) {
-			return network.Namespace{Name: name}, false, nil
+			return false, nil
 		}
-		return network.Namespace{}, false, fmt.Errorf("read namespace %s: %w", name, err)
+		return false, fmt.Errorf("read namespace %s: %w", name, err)
 	}
 	label := obj.Labels[network.LabelInject]
-	ns := network.Namespace{Name: obj.Name, Labels: obj.Labels, Annotations: obj.Annotations}
-	return ns, label == network.InjectEnabled || label == network.InjectLate, nil
+	return label == network.InjectEnabled || label == network.InjectLate, nil
 }
 
 func foreignGate(pod *corev1.Pod) bool {
@@ -75,14 +73,23 @@ func (w *Worker) late(ctx context.Context, s *subject) (reconcile.Result, error)
 	case foreignGate(s.Pod):
 		return reconcile.Result{}, nil // it comes back when the gate goes
 	case s.running():
-		w.warn(s.Pod, reasonRunning, actionAllocate, "the pod runs on an address that is in no lease: it is left alone; recreate it to give it one")
-		return reconcile.Result{}, nil
+		if s.claimed { // it had nothing when it was given its claim, and runs by now
+			w.warn(s.Pod, reasonRunning, actionAllocate, "the pod runs on an address that is in no lease: it is left alone; recreate it to give it one")
+			return reconcile.Result{}, nil
+		}
+		return w.takeOver(ctx, s)
 	}
 	view, err := w.topology.For(ctx, network.PodOf(s.Pod))
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	plan, bad := network.Plan(view.Pod, view.Namespace, view.Catalog, w.Network)
+	if len(bad) > 0 { // by what the cache knows
+		if view, err = w.topology.ForLive(ctx, network.PodOf(s.Pod)); err != nil {
+			return reconcile.Result{}, err
+		}
+		plan, bad = network.Plan(view.Pod, view.Namespace, view.Catalog, w.Network)
+	}
 	if err := bad.ToAggregate(); err != nil {
 		w.Metrics.late.WithLabelValues(resultRefused).Inc()
 		w.warn(s.Pod, reasonRefused, actionAllocate, "no address can be given: "+err.Error())
@@ -117,7 +124,7 @@ func (w *Worker) lay(ctx context.Context, s *subject, plan network.Planned) (*su
 	p.annotate(want)
 	// Their presence tells later that the addresses are given.
 	p.unannotate(answerKeys(s)...)
-	p.finalize(network.Finalizer)
+	p.finalize()
 	pod, stale, err := p.send(ctx, w.Client)
 	if err != nil || stale {
 		return nil, err
@@ -158,7 +165,7 @@ func (w *Worker) give(ctx context.Context, s *subject, plan network.Planned, cat
 	p := newPatch(s.Pod)
 	p.testVersion() // a former leader may have been quicker
 	p.annotate(network.Annotations(plan, a, cat, w.Network))
-	p.finalize(network.Finalizer)
+	p.finalize()
 	if len(s.Spec.SchedulingGates) > 0 { // of another pod it can't be changed any more
 		p.selectNodes(network.NodeSelector(a, cat))
 	}
@@ -191,24 +198,4 @@ func (w *Worker) renew(ctx context.Context, s *subject) error {
 	}
 	_, _, err = p.send(ctx, w.Client)
 	return err
-}
-
-// adopt leases the very addresses that a running pod uses, under its own claim.
-func (w *Worker) adopt(ctx context.Context, s *subject, cat network.Catalog) error {
-	r := ipam.Request{Claim: s.claim, Existing: true, Owner: s.owner}
-	for _, c := range s.carried {
-		subnet, ok := cat.Subnets[c.Subnet]
-		if !ok || subnet.Set == nil || len(c.Addresses) == 0 {
-			continue
-		}
-		i := ipam.InterfaceRequest{Provider: c.Provider, Candidates: []ipam.Source{{Subnet: subnet.Set}}, Choices: [][]netip.Addr{c.Addresses}, MAC: c.MAC}
-		for _, a := range c.Addresses {
-			i.Families = append(i.Families, ipam.FamilyOf(a))
-		}
-		r.Interfaces = append(r.Interfaces, i)
-	}
-	if _, err := w.Ledger.Take(ctx, r); err != nil {
-		return fmt.Errorf("the addresses that the pod runs on can't be leased: %w", err)
-	}
-	return nil
 }

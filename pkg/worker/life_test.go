@@ -69,6 +69,8 @@ func (w *world) quiet() {
 	w.seen(&kubeovnv1.IP{ObjectMeta: metav1.ObjectMeta{Name: "a.app"}})
 	w.look("a")
 	w.lookAtTopology("s")
+	w.must(w.worker.writeStatus(w.ctx))
+	w.seen(&kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "s"}})
 	w.kube.ResetRequests()
 	tx := w.worker.writer.Transactions()
 	for range 5 {

@@ -22,6 +22,9 @@ type Metrics struct {
 	leading    prometheus.Gauge
 	waiting    prometheus.Gauge
 	handedOver prometheus.Counter
+	closed     prometheus.Gauge
+	rebuilds   prometheus.Counter
+	restored   prometheus.Counter
 	unrealised *prometheus.GaugeVec
 }
 
@@ -51,6 +54,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		watched:    gauge("berth_pending_leases", "Leases that no pod carries and that are being watched."),
 		waiting:    gauge("berth_pods_waiting", "Pods that wait for an address."),
 		handedOver: prometheus.NewCounter(prometheus.CounterOpts{Name: "berth_leases_handed_over_total", Help: "Leases that went from a pod that is gone to one that waited."}),
+		closed:     gauge("berth_subnets_closed", "Subnets that give no address until lost leases are restored."),
+		rebuilds:   prometheus.NewCounter(prometheus.CounterOpts{Name: "berth_rebuilds_total", Help: "Subnets that were opened again after their leases had been restored."}),
+		restored:   prometheus.NewCounter(prometheus.CounterOpts{Name: "berth_leases_restored_total", Help: "Lost leases that were restored from pods, ports and records."}),
 		leading:    gauge("berth_worker_leading", "1 while this worker is the one that writes."),
 		unrealised: gauges("berth_topology_findings", "Subnets and Vpcs that can't be realised as written, by kind.", "kind"),
 	}
@@ -62,6 +68,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{m.wire, m.reclaim, m.pending, m.findings, m.repairs, m.late, m.held, m.sweeps, m.waiting, m.handedOver,
+		m.closed, m.rebuilds, m.restored,
 		m.watched, m.leading, m.unrealised} {
 		errs = append(errs, r.Register(c))
 	}

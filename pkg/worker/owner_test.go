@@ -1,17 +1,19 @@
 package worker
 
 import (
-	"errors"
 	"fmt"
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
+	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/network"
 )
 
@@ -81,41 +83,44 @@ func TestWaitingPodGetsFreedAddress(t *testing.T) {
 	})
 }
 
-// A pod whose leases were lost: before it ran it gets others, once it runs it keeps its own.
+// Pods whose leases were lost have them back, whether they run or not: they are wired. The subnet is open again then.
 func TestLostLeases(t *testing.T) {
 	w := newWorld(t, worldOptions{})
-	a := w.admit(podNamed("a"))
-	runs := w.admit(podNamed("runs", onNode))
+	w.admit(podNamed("a"))
+	w.admit(podNamed("runs", onNode))
 	w.wired("runs")
-	w.until("both bound", func() error {
-		for _, l := range w.podLeases() {
-			if l.PodUID == "" {
-				return fmt.Errorf("%v is not", l)
-			}
+	w.until("both bound", w.allBound)
+	before := w.podLeases()
+	for _, l := range before {
+		w.must(w.ledger.Free(w.ctx, l.Ref()))
+	}
+	w.worker.enqueue(client.ObjectKey{Namespace: "app", Name: "a"})
+	w.worker.enqueue(client.ObjectKey{Namespace: "app", Name: "runs"})
+	w.until("leases again", func() error {
+		if d := cmp.Diff(before, w.podLeases(), cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreFields(ipam.Lease{}, "Generation")); d != "" {
+			return fmt.Errorf("leases (-want +got):\n%s", d)
 		}
-		return nil
+		return w.opened()
 	})
+}
+
+// A pod that was never wired and that lost its lease gets another.
+func TestLostLeaseBeforeWiring(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	w.stop()
+	a := w.admit(podNamed("a"))
 	for _, l := range w.podLeases() {
 		w.must(w.ledger.Free(w.ctx, l.Ref()))
 	}
-	w.worker.enqueue(client.ObjectKeyFromObject(a))
-	w.worker.enqueue(client.ObjectKeyFromObject(runs))
-	w.until("leases again", func() error {
+	w.start(worldOptions{})
+	w.until("another lease", func() error {
 		pod, err := w.get("a")
-		if err != nil {
-			return err
+		if err == nil && (pod.Annotations[network.ClaimKey] == a.Annotations[network.ClaimKey] || pod.Annotations["ovn.kubernetes.io/ip_address"] == "") {
+			err = fmt.Errorf("annotations %v", pod.Annotations)
 		}
-		if pod.Annotations[network.ClaimKey] == a.Annotations[network.ClaimKey] {
-			return errors.New("claim is the old one")
-		}
-		for _, l := range w.podLeases() {
-			if string(l.Claim) == runs.Annotations[network.ClaimKey] && l.Address.String() == runs.Annotations["ovn.kubernetes.io/ip_address"] &&
-				l.PodUID == string(runs.UID) && len(w.podLeases()) == 2 {
-				return nil
-			}
-		}
-		return fmt.Errorf("leases %v", w.podLeases())
+		return err
 	})
+	w.until("bound", w.allBound)
 }
 
 // A pod that was marked as routed a moment ago keeps its addresses, though the worker's view of it is older than that.

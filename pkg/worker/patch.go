@@ -6,26 +6,21 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-)
 
-// operation is one operation of a JSON patch.
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value,omitempty"`
-}
+	"github.com/berth-net/berth/internal/jsonpatch"
+	"github.com/berth-net/berth/pkg/network"
+)
 
 // podPatch is a JSON patch of one pod. It begins with tests, so that it changes nothing but the very pod that it was
 // decided on.
 type podPatch struct {
 	pod *corev1.Pod
-	ops []operation
+	ops []jsonpatch.Operation
 	n   int // operations that change something
 	// annotated tells that metadata.annotations exists at this point of the patch.
 	annotated bool
@@ -33,22 +28,18 @@ type podPatch struct {
 
 func newPatch(pod *corev1.Pod) *podPatch {
 	p := &podPatch{pod: pod, annotated: len(pod.Annotations) > 0}
-	p.test("/metadata/uid", string(pod.UID))
+	p.test(jsonpatch.UID, string(pod.UID))
 	return p
 }
 
-func (p *podPatch) test(path string, value any) {
-	p.ops = append(p.ops, operation{"test", path, value})
+func (p *podPatch) test(path string, value any) { p.ops = append(p.ops, jsonpatch.Test(path, value)) }
+
+func (p *podPatch) change(ops ...jsonpatch.Operation) {
+	p.ops = append(p.ops, ops...)
+	p.n += len(ops)
 }
 
-func (p *podPatch) change(op, path string, value any) {
-	p.ops = append(p.ops, operation{op, path, value})
-	p.n++
-}
-
-func annotationPath(key string) string { return "/metadata/annotations/" + escape(key) }
-
-func escape(key string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(key) }
+func annotationPath(key string) string { return jsonpatch.At(jsonpatch.Annotations, key) }
 
 // testAnnotation makes the patch fail when the annotation has changed since the pod was read.
 func (p *podPatch) testAnnotation(key string) {
@@ -58,7 +49,7 @@ func (p *podPatch) testAnnotation(key string) {
 }
 
 // testVersion makes the patch fail when anything has changed since the pod was read.
-func (p *podPatch) testVersion() { p.test("/metadata/resourceVersion", p.pod.ResourceVersion) }
+func (p *podPatch) testVersion() { p.test(jsonpatch.ResourceVersion, p.pod.ResourceVersion) }
 
 // annotate sets the annotations that differ.
 func (p *podPatch) annotate(want map[string]string) {
@@ -67,10 +58,10 @@ func (p *podPatch) annotate(want map[string]string) {
 			continue
 		}
 		if !p.annotated {
-			p.change("add", "/metadata/annotations", map[string]string{})
+			p.change(jsonpatch.Add(jsonpatch.Annotations, map[string]string{}))
 			p.annotated = true
 		}
-		p.change("add", annotationPath(k), want[k])
+		p.change(jsonpatch.Add(annotationPath(k), want[k]))
 	}
 }
 
@@ -78,41 +69,29 @@ func (p *podPatch) annotate(want map[string]string) {
 func (p *podPatch) unannotate(keys ...string) {
 	for _, k := range keys {
 		if _, ok := p.pod.Annotations[k]; ok {
-			p.change("remove", annotationPath(k), nil)
+			p.change(jsonpatch.Remove(annotationPath(k)))
 		}
 	}
 }
 
 // selectNodes adds what the pod's nodes must have; what the pod says itself stays.
 func (p *podPatch) selectNodes(want map[string]string) {
-	have := p.pod.Spec.NodeSelector
-	if have == nil && len(want) > 0 {
-		p.change("add", "/spec/nodeSelector", map[string]string{})
-	}
-	for _, k := range slices.Sorted(maps.Keys(want)) {
-		if _, ok := have[k]; !ok {
-			p.change("add", "/spec/nodeSelector/"+escape(k), want[k])
-		}
+	p.change(jsonpatch.Fill(jsonpatch.NodeSelector, p.pod.Spec.NodeSelector, want)...)
+}
+
+// finalize adds our finalizer where it is missing.
+func (p *podPatch) finalize() {
+	if !slices.Contains(p.pod.Finalizers, network.Finalizer) {
+		p.change(jsonpatch.Append(jsonpatch.Finalizers, len(p.pod.Finalizers) > 0, network.Finalizer))
 	}
 }
 
-// finalize adds a finalizer that is missing.
-func (p *podPatch) finalize(name string) {
-	switch {
-	case slices.Contains(p.pod.Finalizers, name):
-	case len(p.pod.Finalizers) == 0:
-		p.change("add", "/metadata/finalizers", []string{name})
-	default:
-		p.change("add", "/metadata/finalizers/-", name)
-	}
-}
-
-// unfinalize removes a finalizer, tested by its place and value.
-func (p *podPatch) unfinalize(name string) {
-	if i := slices.Index(p.pod.Finalizers, name); i >= 0 {
-		at := fmt.Sprintf("/metadata/finalizers/%d", i)
-		p.test(at, name)
-		p.change("remove", at, nil)
+// unfinalize removes our finalizer, tested by its place and value.
+func (p *podPatch) unfinalize() {
+	if i := slices.Index(p.pod.Finalizers, network.Finalizer); i >= 0 {
+		at := fmt.Sprintf("%s/%d", jsonpatch.Finalizers, i)
+		p.test(at, network.Finalizer)
+		p.change(jsonpatch.Remove(at))
 	}
 }
 
@@ -120,9 +99,9 @@ func (p *podPatch) unfinalize(name string) {
 func (p *podPatch) ungate(name string) {
 	i := slices.IndexFunc(p.pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == name })
 	if i >= 0 {
-		at := fmt.Sprintf("/spec/schedulingGates/%d", i)
+		at := fmt.Sprintf("%s/%d", jsonpatch.SchedulingGates, i)
 		p.test(at+"/name", name)
-		p.change("remove", at, nil)
+		p.change(jsonpatch.Remove(at))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/berth-net/berth/internal/facts"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/lifecycle"
 	"github.com/berth-net/berth/pkg/network"
@@ -33,6 +34,8 @@ type subject struct {
 	owner   ipam.Owner
 	// identity is the name of the pod's ports and records.
 	identity string
+	// sharedWith is the launcher of the same virtual machine that has the leases while it lives; empty: there is none.
+	sharedWith string
 	// leases held under the pod's claim, as the ledger's cache knows them.
 	leases []ipam.Held
 }
@@ -50,6 +53,10 @@ func (s *subject) key() client.ObjectKey { return client.ObjectKeyFromObject(s.P
 
 func (s *subject) uid() string { return string(s.UID) }
 
+// ownerUID is that of the pod's controller, where it is the owner of the leases. A virtual machine's pods have its
+// instances for controllers.
+func (s *subject) ownerUID() string { return facts.ControllerUID(s.Pod, s.owner) }
+
 func (s *subject) finalized() bool { return slices.Contains(s.Finalizers, network.Finalizer) }
 
 // complete tells that the pod carries the answer of an allocation.
@@ -58,17 +65,7 @@ func (s *subject) complete() bool {
 }
 
 // running tells that the pod's network is in use, so that it can't be given another address.
-func (s *subject) running() bool {
-	if s.Status.PodIP != "" || lifecycle.Started(s.Pod) {
-		return true
-	}
-	for k, v := range s.Annotations {
-		if _, suffix, ok := network.SplitKey(k); ok && suffix == network.SuffixRouted && v == "true" {
-			return true
-		}
-	}
-	return false
-}
+func (s *subject) running() bool { return facts.Running(s.Pod) }
 
 // boundHere are the leases that are bound to this very pod.
 func (s *subject) boundHere() []ipam.Held {
@@ -102,6 +99,13 @@ func (w *Worker) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 }
 
 func (w *Worker) reconcile(ctx context.Context, s *subject) (reconcile.Result, error) {
+	w.recall(ctx, s)
+	if regains(s.Pod) && s.claimed {
+		var err error
+		if s, err = w.regain(ctx, s); s == nil {
+			return reconcile.Result{}, err
+		}
+	}
 	if !s.claimed && !s.finalized() {
 		return w.unclaimed(ctx, s)
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/network"
 	"github.com/berth-net/berth/pkg/ovn"
@@ -16,11 +18,15 @@ import (
 // sticky owners stay: only the sweep frees those. It needs no namespace, subnet or node.
 func (w *Worker) reclaim(ctx context.Context, s *subject) error {
 	began := w.Clock.Now()
+	heirs, err := w.siblings(ctx, s)
+	if err != nil {
+		return err
+	}
 	ports, err := w.portsOf(s)
 	if err != nil {
 		return err
 	}
-	if len(ports) > 0 {
+	if len(ports) > 0 && len(heirs) == 0 {
 		if err := w.apply(ctx, ovn.Change{Key: s.key().String(), RemovePorts: ports}); err != nil {
 			return err
 		}
@@ -28,14 +34,16 @@ func (w *Worker) reclaim(ctx context.Context, s *subject) error {
 	if err := w.freeLeases(ctx, s); err != nil {
 		return err
 	}
-	if err := w.dropRecords(ctx, s, s.finalized() && s.Spec.NodeName != ""); err != nil {
-		return err
-	}
-	if err := w.markVip(ctx, s, ""); err != nil {
-		return err
+	if len(heirs) == 0 {
+		if err := w.dropRecords(ctx, s, s.finalized() && s.Spec.NodeName != ""); err != nil {
+			return err
+		}
+		if err := w.markVip(ctx, s, ""); err != nil {
+			return err
+		}
 	}
 	p := newPatch(s.Pod)
-	p.unfinalize(network.Finalizer)
+	p.unfinalize()
 	changed := p.n > 0
 	_, stale, err := p.send(ctx, w.Client)
 	if err != nil {
@@ -43,6 +51,9 @@ func (w *Worker) reclaim(ctx context.Context, s *subject) error {
 	}
 	if changed && !stale {
 		w.Metrics.reclaim.Observe(w.Clock.Since(began).Seconds())
+	}
+	for i := range heirs { // port and record are theirs now
+		w.enqueue(client.ObjectKeyFromObject(&heirs[i]))
 	}
 	w.mu.Lock()
 	delete(w.started, s.uid())
@@ -107,7 +118,7 @@ func (w *Worker) bindLast(ctx context.Context, s *subject) error {
 	if held, err := w.elderCarries(ctx, s); err != nil || held {
 		return err
 	}
-	if _, err := w.Ledger.Bind(ctx, s.uid(), s.Name, refs...); ignoreStale(err) != nil {
+	if _, err := w.Ledger.BindTo(ctx, s.binding(), refs...); ignoreStale(err) != nil {
 		return fmt.Errorf("bind the leases of pod %s: %w", s.key(), err)
 	}
 	s.leases = w.Ledger.ByClaim(s.claim)

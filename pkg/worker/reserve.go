@@ -10,9 +10,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/berth-net/berth/internal/catalog"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/network"
@@ -142,7 +145,7 @@ func (w *Worker) reserveGateway(ctx context.Context, s network.Subnet) error {
 func (w *Worker) unreserve(ctx context.Context, cat network.Catalog) error {
 	var errs []error
 	for _, h := range w.Ledger.Leases() {
-		if !h.Owner.Reserves() {
+		if !h.Owner.Reserves() || w.Topology == Ensure && (w.place(h) || w.link(h)) { // these follow their rows
 			continue
 		}
 		if h.Address.IsValid() {
@@ -153,6 +156,9 @@ func (w *Worker) unreserve(ctx context.Context, cat network.Catalog) error {
 			continue
 		}
 		wants, err := w.wantsReserved(ctx, h)
+		if err == nil && !wants && h.Owner.Kind == ipam.KindVip && w.Topology == Ensure {
+			err = w.dropVip(ctx, h.Owner.Name)
+		}
 		if err == nil && !wants {
 			err = w.free(ctx, []ipam.Held{h})
 		}
@@ -173,11 +179,15 @@ func (w *Worker) wantsReserved(ctx context.Context, h ipam.Held) (bool, error) {
 		obj = &kubeovnv1.IP{}
 	case ipam.KindNode:
 		obj = &corev1.Node{}
+	case ipam.KindOvnEip, ipam.KindIptablesEIP:
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(kubeovnv1.GroupVersion().WithKind(h.Owner.Kind))
+		obj = u
 	default:
 		obj = &kubeovnv1.Subnet{}
 	}
 	if err := w.Live.Get(ctx, key, obj); err != nil {
-		if apierrors.IsNotFound(err) {
+		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 			return false, nil
 		}
 		return true, fmt.Errorf("read %s: %w", h.Owner, err)
@@ -191,6 +201,8 @@ func (w *Worker) wantsReserved(ctx context.Context, h ipam.Held) (bool, error) {
 		for _, a := range o.Status.Addresses {
 			have = append(have, a.Address)
 		}
+	case *unstructured.Unstructured:
+		have = catalog.EIPAddresses(o)
 	case *kubeovnv1.Subnet:
 		if !h.Address.IsValid() { // the router's port has another MAC by now
 			return false, nil

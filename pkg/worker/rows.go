@@ -43,6 +43,8 @@ type Routing struct {
 	ExternalNamespace string
 	// ExternalSubnet tells the external gateway when the ConfigMap doesn't; empty means external.
 	ExternalSubnet string
+	// ServiceCIDRs are the addresses of Services: one network, or one of each family joined by a comma; empty: not known.
+	ServiceCIDRs string
 }
 
 // rows are what the northbound database shall have of the pod.
@@ -56,6 +58,10 @@ func (w *Worker) rows(ctx context.Context, s *subject, wires []wire) (nb.Rows, e
 			return nb.Rows{}, err
 		}
 		in.Node = node
+	}
+	var err error
+	if in.Migration, err = w.migration(ctx, s); err != nil {
+		return nb.Rows{}, err
 	}
 	cat, err := w.topology.Topology(ctx)
 	if err != nil {

@@ -30,6 +30,9 @@ func (w *Worker) serve(ctx context.Context, s *subject) (reconcile.Result, error
 	if err := w.bind(ctx, s); err != nil {
 		return reconcile.Result{}, err
 	}
+	if s.sharedWith != "" {
+		return w.share(ctx, s)
+	}
 	wires, err := w.wires(ctx, s)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -38,8 +41,12 @@ func (w *Worker) serve(ctx context.Context, s *subject) (reconcile.Result, error
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	rivals, err := w.rivals(ctx, rows)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	if err := w.apply(ctx, ovn.Change{Key: s.key().String(), Ensure: rows,
-		RemovePorts: append(w.rivals(rows), w.unplugged(s, rows)...)}); err != nil {
+		RemovePorts: append(rivals, w.unplugged(s, rows)...)}); err != nil {
 		return reconcile.Result{}, w.unwired(s, err)
 	}
 	p := newPatch(s.Pod)
@@ -53,7 +60,7 @@ func (w *Worker) serve(ctx context.Context, s *subject) (reconcile.Result, error
 		}
 		p.annotate(marks(wires))
 	}
-	p.finalize(network.Finalizer)
+	p.finalize()
 	marked := p.n > 0 && s.Spec.NodeName != ""
 	if _, stale, err := p.send(ctx, w.Client); err != nil || stale {
 		return reconcile.Result{}, err
@@ -145,6 +152,9 @@ func (w *Worker) node(ctx context.Context, name string) (*ovn.NodeInput, error) 
 			in.JoinIPs = append(in.JoinIPs, a)
 		}
 	}
+	if w.Topology == Ensure { // the annotation may be on its way
+		in.JoinIPs = append(in.JoinIPs, addressesOf(w.nodeLeases(name))...)
+	}
 	return in, nil
 }
 
@@ -168,8 +178,8 @@ type addressIndex struct {
 }
 
 type portAt struct {
-	name, sw string
-	claim    ipam.Claim
+	name, sw, uid string
+	claim         ipam.Claim
 }
 
 func (w *Worker) portsAt(a netip.Addr) []portAt {
@@ -182,7 +192,8 @@ func (w *Worker) portsAt(a netip.Addr) []portAt {
 				continue
 			}
 			for _, addr := range lifecycle.PortAddresses(p) {
-				w.index.ports[addr] = append(w.index.ports[addr], portAt{p.Name, p.ExternalIDs[nb.KeySwitch], ipam.Claim(p.ExternalIDs[nb.KeyClaim])})
+				w.index.ports[addr] = append(w.index.ports[addr], portAt{name: p.Name, sw: p.ExternalIDs[nb.KeySwitch],
+					uid: p.ExternalIDs[nb.KeyPodUID], claim: ipam.Claim(p.ExternalIDs[nb.KeyClaim])})
 			}
 		}
 	}
@@ -190,8 +201,9 @@ func (w *Worker) portsAt(a netip.Addr) []portAt {
 }
 
 // rivals are ports of other pods with an address of these rows on the same switch, for which there is no lease: what the
-// ledger doesn't know is no competitor.
-func (w *Worker) rivals(rows nb.Rows) []string {
+// ledger doesn't know is no competitor. A port whose pod lives and carries its claim is none of them: its lease was lost,
+// and nobody gets its address.
+func (w *Worker) rivals(ctx context.Context, rows nb.Rows) ([]string, error) {
 	var out []string
 	for _, want := range rows.Ports {
 		if have, ok := w.Northbound.Port(want.Row.Name); ok && slices.Equal(have.Addresses, want.Row.Addresses) {
@@ -200,11 +212,36 @@ func (w *Worker) rivals(rows nb.Rows) []string {
 		for _, a := range lifecycle.PortAddresses(want.Row) {
 			for _, p := range w.portsAt(a) {
 				leased := p.claim != "" && slices.ContainsFunc(w.Ledger.ByClaim(p.claim), func(l ipam.Held) bool { return l.Address == a })
-				if p.sw == want.Switch && p.name != want.Row.Name && !leased {
-					out = append(out, p.name)
+				if now, ok := w.Northbound.Port(p.name); p.sw != want.Switch || p.name == want.Row.Name || leased ||
+					!ok || now.ExternalIDs[nb.KeyPodUID] != p.uid { // the index may be old
+					continue
 				}
+				lives, err := w.carrierLives(ctx, p.claim, p.uid)
+				if err != nil {
+					return nil, err
+				}
+				if lives {
+					why := fmt.Sprintf("port %s has %s, of which its pod has no lease", p.name, a)
+					w.lose(want.Switch, why)
+					return nil, &busyError{why}
+				}
+				out = append(out, p.name)
 			}
 		}
 	}
-	return out
+	return out, nil
+}
+
+// carrierLives tells whether the very pod lives and carries the claim.
+func (w *Worker) carrierLives(ctx context.Context, claim ipam.Claim, uid string) (bool, error) {
+	if claim == "" || uid == "" {
+		return false, nil
+	}
+	var pods corev1.PodList
+	if err := w.Client.List(ctx, &pods, client.MatchingFields{indexClaim: string(claim)}); err != nil {
+		return false, fmt.Errorf("list the pods of claim %s: %w", claim, err)
+	}
+	return slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool {
+		return string(p.UID) == uid && !lifecycle.Ended(&p)
+	}), nil
 }

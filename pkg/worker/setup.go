@@ -36,13 +36,14 @@ func (w *Worker) Setup(ctx context.Context, mgr manager.Manager) error {
 		return fmt.Errorf("index pods by claim: %w", err)
 	}
 	// The informers of all that is read: the first look at an object must not find an empty cache.
-	if err := w.changes.Watch(ctx, mgr.GetCache()); err != nil {
+	if err := w.changes.Watch(ctx, mgr.GetCache(), w.topology.EIPs); err != nil {
 		return err
 	}
 	if err := errors.Join(
 		mgr.Add(manager.RunnableFunc(w.lead)),
 		mgr.Add(manager.RunnableFunc(w.sweepLoop)),
 		mgr.Add(manager.RunnableFunc(w.stir)),
+		mgr.Add(manager.RunnableFunc(w.rebuildLoop)),
 		mgr.Add(always(w.observe)),
 	); err != nil {
 		return err
@@ -53,10 +54,13 @@ func (w *Worker) Setup(ctx context.Context, mgr manager.Manager) error {
 	if err := w.setupReservations(mgr); err != nil {
 		return fmt.Errorf("watch reservations: %w", err)
 	}
-	if w.Topology != Ensure {
-		return nil
+	if err := w.setupFinalizers(mgr); err != nil {
+		return fmt.Errorf("watch what leases hold: %w", err)
 	}
-	if err := w.setupTopology(mgr); err != nil {
+	if w.Topology != Ensure {
+		return w.setupUnrealised(mgr)
+	}
+	if err := errors.Join(mgr.Add(manager.RunnableFunc(w.statusLoop)), w.setupTopology(mgr), w.setupSecurity(mgr)); err != nil {
 		return fmt.Errorf("watch topology: %w", err)
 	}
 	return nil
@@ -118,18 +122,4 @@ func (w *Worker) setupReservations(mgr manager.Manager) error {
 	}
 	return builder.ControllerManagedBy(mgr).Named("vip").For(&kubeovnv1.Vip{}).
 		WithOptions(options).Complete(reconcile.Func(w.reconcileVip))
-}
-
-func (w *Worker) setupTopology(mgr manager.Manager) error {
-	skip := true
-	byVpc := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: vpcPrefix + o.GetName()}}}
-	})
-	// Status is nobody's wish.
-	spec := builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))
-	return builder.ControllerManagedBy(mgr).Named("topology").
-		For(&kubeovnv1.Subnet{}, spec).
-		Watches(&kubeovnv1.Vpc{}, byVpc, spec).
-		WithOptions(controller.Options{SkipNameValidation: &skip, RateLimiter: backoff()}).
-		Complete(reconcile.Func(w.reconcileTopology))
 }

@@ -41,7 +41,7 @@ func (w *Worker) observe(ctx context.Context) error {
 }
 
 // unasked takes every sticky owner's lease for one to watch: only the leader asks the owners, before it frees.
-func unasked(ipam.Owner) lifecycle.Answer { return lifecycle.No }
+func unasked(ipam.Held) lifecycle.Answer { return lifecycle.No }
 
 // see tells the watchlist which leases no pod carries now.
 func (w *Worker) see(findings []lifecycle.Finding) {
@@ -103,6 +103,13 @@ func (w *Worker) sweep(ctx context.Context) error {
 		Pods: pods, Leases: w.Ledger.Leases(), Ports: w.Northbound.Ports(), Records: records, Keeps: unasked,
 	})
 	w.see(findings)
+	if slices.ContainsFunc(findings, func(f lifecycle.Finding) bool {
+		return f.Kind == lifecycle.LeaseMissing || f.Kind == lifecycle.PortUnleased
+	}) {
+		if err := w.findLosses(ctx, w.Northbound.Ports(), records); err != nil {
+			return err
+		}
+	}
 	w.Metrics.pending.Set(float64(finalizing))
 	r := &repair{Worker: w, keeper: facts.NewKeeper(w.Live, w.Client.RESTMapper()), records: byName, carriers: map[string][]lifecycle.Pod{}}
 	var errs []error
@@ -187,7 +194,7 @@ type repair struct {
 // kept tells that a finding is none, for a sticky owner keeps the lease, or nobody knows.
 func (r *repair) kept(ctx context.Context, f lifecycle.Finding) bool {
 	loose := f.Kind == lifecycle.LeasePending || f.Kind == lifecycle.LeaseOrphaned
-	return loose && f.Lease.Owner.Sticky() && r.keeper.Keeps(ctx, f.Lease.Owner) != lifecycle.No
+	return loose && f.Lease.Owner.Sticky() && r.keeper.Keeps(ctx, f.Lease) != lifecycle.No
 }
 
 func (r *repair) mend(ctx context.Context, f lifecycle.Finding) error {

@@ -6,18 +6,26 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
+	"github.com/berth-net/berth/pkg/lifecycle"
 	"github.com/berth-net/berth/pkg/network"
+	"github.com/berth-net/berth/pkg/ovn"
+	"github.com/berth-net/berth/pkg/ovn/nb"
+	"github.com/berth-net/berth/pkg/topology"
 )
 
-// reconcileVip gives a Vip its address, where nobody else does.
+// reconcileVip gives a Vip its address, where nobody else does, and a port where it needs one.
 func (w *Worker) reconcileVip(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	if err := w.awaitLead(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -26,7 +34,7 @@ func (w *Worker) reconcileVip(ctx context.Context, r reconcile.Request) (reconci
 	if err := w.Client.Get(ctx, r.NamespacedName, &v); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if v.DeletionTimestamp != nil || v.Status.V4IP != "" || v.Status.V6IP != "" || v.Spec.Subnet == "" {
+	if v.DeletionTimestamp != nil || v.Spec.Subnet == "" {
 		return reconcile.Result{}, nil
 	}
 	cat, err := w.topology.Topology(ctx)
@@ -37,12 +45,90 @@ func (w *Worker) reconcileVip(ctx context.Context, r reconcile.Request) (reconci
 	if !ok || !w.reserves(s) {
 		return reconcile.Result{RequeueAfter: retryHeld}, nil
 	}
+	if v.Status.V4IP != "" || v.Status.V6IP != "" {
+		return reconcile.Result{RequeueAfter: topologyPeriod}, w.serveVip(ctx, &v, s)
+	}
+	if v.Spec.Type == topology.VipOfBalancer && w.gatewayMAC(s) == (ipam.MAC{}) {
+		w.tellOnce("vip "+v.Name, "A Vip of a load balancer waits for the router's port in its subnet", "vip", v.Name, "subnet", v.Spec.Subnet)
+		return reconcile.Result{RequeueAfter: retryHeld}, nil
+	}
 	err = w.giveVip(ctx, &v, s)
 	if refusal, ok := ipam.AsRefusal(err); ok {
-		w.Log.Info("A Vip gets no address", "vip", v.Name, "reason", refusal.Error())
-		return reconcile.Result{RequeueAfter: retryWaiting}, nil
+		w.tellOnce("vip "+v.Name+" "+refusal.Error(), "A Vip gets no address", "vip", v.Name, "reason", refusal.Error())
+		return reconcile.Result{RequeueAfter: retryWaiting}, w.announceVip(ctx, &v, "it gets no address: "+refusal.Error())
 	}
 	return reconcile.Result{}, err
+}
+
+// serveVip writes the port of a Vip that has its addresses, or takes away one that it needs no more.
+func (w *Worker) serveVip(ctx context.Context, v *kubeovnv1.Vip, s network.Subnet) error {
+	name := network.PortName(v.Name, v.Spec.Namespace, s.Object.Spec.Provider)
+	have, there := w.Northbound.Port(name)
+	ours := there && have.Type == "" && have.ExternalIDs[nb.KeyVip] == v.Name
+	others := there && !ours && !madeForVip(have, v)
+	ch, fault := ovn.Change{Key: "vip " + v.Name}, ""
+	switch {
+	case topology.VipNeedsPort(v) && topology.IsOVN(s.Object.Spec.Provider):
+		if others {
+			fault = "its port would be " + name + ", and that is somebody else's: give the Vip another name"
+			break
+		}
+		ch.Ensure.Ports = []nb.Port{topology.VipPort(v, name)}
+	case ours:
+		ch.RemovePorts = []string{name}
+	}
+	if len(ch.Ensure.Ports)+len(ch.RemovePorts) > 0 {
+		if err := w.apply(ctx, ch); err != nil {
+			return err
+		}
+	}
+	return w.announceVip(ctx, v, fault)
+}
+
+// madeForVip tells a port that another controller made for the Vip: it has the Vip's address, and no pod of ours is bound
+// to it.
+func madeForVip(p nb.LogicalSwitchPort, v *kubeovnv1.Vip) bool {
+	addrs := addressesIn(v.Status.V4IP + "," + v.Status.V6IP)
+	return p.ExternalIDs[nb.KeyClaim] == "" && slices.ContainsFunc(lifecycle.PortAddresses(p), func(a netip.Addr) bool { return slices.Contains(addrs, a) })
+}
+
+// announceVip keeps what a Vip's status says of its type and of what isn't realised, as its label says the subnet.
+func (w *Worker) announceVip(ctx context.Context, v *kubeovnv1.Vip, fault string) error {
+	want := kubeovnv1.Condition{Type: conditionRealised, Status: string(corev1.ConditionTrue), Reason: reasonRealised}
+	if want.Message = joinFaults(fault, topology.UnrealisedVip(v, topology.Alone)); want.Message != "" {
+		want.Status, want.Reason = string(corev1.ConditionFalse), reasonNobody
+	}
+	status, change := map[string]any{}, map[string]any{}
+	if conditions, changed := withCondition(v.Status.Conditions, want, metav1.NewTime(w.Clock.Now())); changed {
+		status["conditions"] = conditions
+	}
+	if v.Status.Type != v.Spec.Type && v.Status.Mac != "" {
+		status["type"] = v.Spec.Type
+	}
+	if len(status) > 0 {
+		change["status"] = status
+	}
+	if v.Labels[labelSubnet] != v.Spec.Subnet && len(validation.IsValidLabelValue(v.Spec.Subnet)) == 0 {
+		change["metadata"] = map[string]any{"labels": map[string]string{labelSubnet: v.Spec.Subnet}}
+	}
+	if len(change) == 0 {
+		return nil
+	}
+	return w.patchVip(ctx, v, change)
+}
+
+// dropVip takes away the port of a Vip that is gone, before its address is free.
+func (w *Worker) dropVip(ctx context.Context, vip string) error {
+	var ports []string
+	for _, p := range w.Northbound.Ports() {
+		if p.Type == "" && p.ExternalIDs[nb.KeyVip] == vip {
+			ports = append(ports, p.Name)
+		}
+	}
+	if len(ports) == 0 {
+		return nil
+	}
+	return w.apply(ctx, ovn.Change{Key: "vip " + vip, RemovePorts: ports})
 }
 
 // giveVip leases the address that the Vip asks for, or any, and writes it into the Vip's status, which is a plain
@@ -62,6 +148,7 @@ func (w *Worker) giveVip(ctx context.Context, v *kubeovnv1.Vip, s network.Subnet
 			return fmt.Errorf("vip %s: %w", v.Name, err)
 		}
 	}
+	ir.NoMAC = v.Spec.Type == topology.VipOfBalancer
 	claim, err := ipam.NewClaim(w.Random)
 	if err != nil {
 		return err
@@ -70,7 +157,11 @@ func (w *Worker) giveVip(ctx context.Context, v *kubeovnv1.Vip, s network.Subnet
 	if err != nil {
 		return fmt.Errorf("lease the address of vip %s: %w", v.Name, err)
 	}
-	status := map[string]any{"mac": a.Interfaces[0].MAC.String(), "type": v.Spec.Type}
+	mac := a.Interfaces[0].MAC
+	if ir.NoMAC {
+		mac = w.gatewayMAC(s)
+	}
+	status := map[string]any{"mac": mac.String(), "type": v.Spec.Type}
 	for _, addr := range a.Interfaces[0].Addresses() {
 		if addr.Is4() {
 			status["v4ip"] = addr.String()

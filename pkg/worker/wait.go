@@ -95,6 +95,9 @@ func (w *Worker) handOver(ctx context.Context, l ipam.Held, queue []waiter, got 
 	if !l.Address.IsValid() || l.Under != (ipam.Owner{}) {
 		return false, nil
 	}
+	if _, closed := w.Ledger.ClosedHere()[l.Subnet]; closed { // it may be another's, whose lease is lost
+		return false, nil
+	}
 	for _, x := range queue {
 		provider, ok := x.lacks(l, append(w.Ledger.ByClaim(x.request.Claim), got[x.request.Claim]...))
 		if !ok || x.request.Claim == l.Claim {

@@ -80,15 +80,19 @@ type Worker struct {
 
 	trigger chan struct{}
 	loose   chan ipam.Held
+	losses  chan struct{}
 	wake    chan event.GenericEvent
 
-	mu      sync.Mutex
-	watch   *lifecycle.Watchlist
-	ripe    map[ipam.Ref]bool
-	noted   map[string]bool
-	waiting map[client.ObjectKey]waiter
-	started map[string]time.Time
-	index   addressIndex
+	mu    sync.Mutex
+	watch *lifecycle.Watchlist
+	ripe  map[ipam.Ref]bool
+	noted map[string]bool
+	// unrealised is what was last told of the topology.
+	unrealised map[string]bool
+	waiting    map[client.ObjectKey]waiter
+	started    map[string]time.Time
+	index      addressIndex
+	bound      boundIndex
 }
 
 // New makes a worker.
@@ -110,11 +114,15 @@ func New(o Options) (*Worker, error) {
 	}
 	w := &Worker{
 		Options: o, leading: make(chan struct{}), broken: make(chan error, 1),
-		trigger: make(chan struct{}, 1), loose: make(chan ipam.Held, 4096), wake: make(chan event.GenericEvent, 4096),
+		trigger: make(chan struct{}, 1), loose: make(chan ipam.Held, 4096), losses: make(chan struct{}, 1), wake: make(chan event.GenericEvent, 4096),
 		watch: lifecycle.NewWatchlist(o.PendingAge), ripe: map[ipam.Ref]bool{}, noted: map[string]bool{},
 		waiting: map[client.ObjectKey]waiter{}, started: map[string]time.Time{},
 	}
-	w.topology = catalog.New(catalog.Options{Cache: o.Client, Live: o.Live, Changes: w.changes.Count})
+	eips, err := catalog.ServedEIPs(o.Client.RESTMapper())
+	if err != nil {
+		return nil, err
+	}
+	w.topology = catalog.New(catalog.Options{Cache: o.Client, Live: o.Live, EIPs: eips, Changes: w.changes.Count})
 	return w, nil
 }
 

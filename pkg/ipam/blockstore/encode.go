@@ -51,6 +51,9 @@ func encode(b *ipam.Block) *v1alpha1.AddressBlock {
 		o.Spec.First = b.First.String()
 	}
 	for _, l := range b.Leases {
+		if l.Owner.Sticky() {
+			o.Labels[v1alpha1.OwnerLabel(l.Owner.String())] = ""
+		}
 		o.Spec.Leases = append(o.Spec.Leases, encodeLease(l).String())
 	}
 	for _, f := range b.Freed {
@@ -75,6 +78,7 @@ func keptOf(o *metav1.ObjectMeta) any {
 	labels := maps.Clone(o.Labels)
 	delete(labels, v1alpha1.LabelSubnet)
 	delete(labels, v1alpha1.LabelKind)
+	maps.DeleteFunc(labels, func(k, _ string) bool { return strings.HasPrefix(k, v1alpha1.LabelOwner) })
 	if len(labels)+len(o.Annotations)+len(o.Finalizers)+len(o.OwnerReferences) == 0 {
 		return nil
 	}
@@ -101,7 +105,7 @@ func read(o *v1alpha1.AddressBlock) (*ipam.Block, error) {
 }
 
 func encodeLease(l *ipam.Lease) v1alpha1.Lease {
-	w := v1alpha1.Lease{MAC: l.MAC.String(), Claim: string(l.Claim), Generation: l.Generation, Owner: l.Owner.String(), Provider: l.Provider,
+	w := v1alpha1.Lease{MAC: l.MAC.String(), Claim: string(l.Claim), Generation: l.Generation, Owner: l.Owner.String(), OwnerUID: l.OwnerUID, Provider: l.Provider,
 		Requested: l.Requested, PodUID: l.PodUID, PodName: l.PodName, Unknown: l.Unknown}
 	if l.Under != (ipam.Owner{}) {
 		w.Under = l.Under.String()
@@ -164,7 +168,7 @@ func decodeLease(b *ipam.Block, text string) (*ipam.Lease, error) {
 		return nil, err
 	}
 	bad := func(key string, err error) (*ipam.Lease, error) { return nil, &v1alpha1.WordError{Key: key, Err: err} }
-	l := &ipam.Lease{Generation: w.Generation, Provider: w.Provider, Requested: w.Requested, PodUID: w.PodUID, PodName: w.PodName,
+	l := &ipam.Lease{Generation: w.Generation, OwnerUID: w.OwnerUID, Provider: w.Provider, Requested: w.Requested, PodUID: w.PodUID, PodName: w.PodName,
 		Unknown: w.Unknown}
 	var ok bool
 	if l.Claim, ok = ipam.ParseClaim(w.Claim); !ok {

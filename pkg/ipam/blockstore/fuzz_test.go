@@ -182,6 +182,7 @@ func blockOf(v6 bool, seed []byte, namespace, name, provider string) *ipam.Block
 			}
 			if what&64 != 0 {
 				l.Under = ipam.Owner{Group: "kubeovn.io", Kind: ipam.KindVip, Name: name}
+				l.OwnerUID = "uid-of-" + name
 			}
 			if what&128 != 0 {
 				l.Unknown = map[string]string{"later": name}

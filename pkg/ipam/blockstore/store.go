@@ -65,11 +65,24 @@ func (s *Store) Get(ctx context.Context, name string) (*ipam.Block, error) {
 
 // List reads the blocks of the named subnets, or all.
 func (s *Store) List(ctx context.Context, subnets ...string) ([]*ipam.Block, error) {
-	var opts metav1.ListOptions
-	if len(subnets) > 0 {
-		names := slices.Sorted(slices.Values(subnets))
-		opts.LabelSelector = v1alpha1.LabelSubnet + " in (" + strings.Join(slices.Compact(names), ",") + ")"
+	return s.list(ctx, ofSubnets(subnets))
+}
+
+// ListOwner reads the blocks of the named subnets that are labelled with the owner's bucket.
+func (s *Store) ListOwner(ctx context.Context, owner ipam.Owner, subnets ...string) ([]*ipam.Block, error) {
+	return s.list(ctx, append(ofSubnets(subnets), v1alpha1.OwnerLabel(owner.String())))
+}
+
+func ofSubnets(subnets []string) []string {
+	if len(subnets) == 0 {
+		return nil
 	}
+	names := slices.Sorted(slices.Values(subnets))
+	return []string{v1alpha1.LabelSubnet + " in (" + strings.Join(slices.Compact(names), ",") + ")"}
+}
+
+func (s *Store) list(ctx context.Context, requirements []string) ([]*ipam.Block, error) {
+	opts := metav1.ListOptions{LabelSelector: strings.Join(requirements, ",")}
 	var l v1alpha1.AddressBlockList
 	if err := s.client.Get().Resource(resource).VersionedParams(&opts, s.params).Do(ctx).Into(&l); err != nil {
 		return nil, fmt.Errorf("listing address blocks: %w", err)

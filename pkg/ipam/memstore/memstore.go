@@ -146,6 +146,14 @@ func (s *Store) List(ctx context.Context, subnets ...string) ([]*ipam.Block, err
 	return s.list(subnets), nil
 }
 
+// ListOwner reads those of the blocks of the named subnets in which the owner has a lease.
+func (s *Store) ListOwner(ctx context.Context, owner ipam.Owner, subnets ...string) ([]*ipam.Block, error) {
+	all, err := s.List(ctx, subnets...)
+	return slices.DeleteFunc(all, func(b *ipam.Block) bool {
+		return !slices.ContainsFunc(b.Leases, func(l *ipam.Lease) bool { return l.Owner == owner })
+	}), err
+}
+
 func (s *Store) list(subnets []string) []*ipam.Block {
 	var bs []*ipam.Block
 	for _, name := range slices.Sorted(maps.Keys(s.blocks)) {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,7 +29,7 @@ type Watched interface {
 // Run tests the stores that open returns; each must be empty.
 func Run(t *testing.T, open func(t *testing.T) Watched) {
 	for name, f := range map[string]func(*testing.T, Watched){
-		"create, read back": roundTrip, "compare and swap": compareAndSwap, "delete": deletes, "list": lists, "watch": watches,
+		"create, read back": roundTrip, "compare and swap": compareAndSwap, "delete": deletes, "list": lists, "list of an owner": listsOwner, "watch": watches,
 		"racing writers": races,
 	} {
 		t.Run(name, func(t *testing.T) { f(t, open(t)) })
@@ -48,7 +49,7 @@ func Blocks() []*ipam.Block {
 			Unknown: unknown,
 			Leases: []*ipam.Lease{
 				{Address: v4, MAC: ipam.DerivedMAC(v4), Claim: claim, Generation: 8, Owner: ipam.PodOwner("demo"), Provider: "ovn", PodUID: "u", PodName: "p"},
-				{Address: v4b, MAC: own, Claim: other, Generation: 9, Owner: web0, Provider: "net.demo.ovn", Requested: true, Unknown: words},
+				{Address: v4b, MAC: own, Claim: other, Generation: 9, Owner: web0, OwnerUID: "uid-web", Provider: "net.demo.ovn", Requested: true, Unknown: words},
 			},
 			Freed: []ipam.Freed{{Address: netip.MustParseAddr("10.0.0.70"), At: 1700000000, Owner: web0, Unknown: words},
 				{Address: netip.MustParseAddr("10.0.0.71"), At: 1700000001}}},
@@ -163,6 +164,36 @@ func lists(t *testing.T, s Watched) {
 			t.Errorf("%s: %d blocks (%v), want %d", name, len(got), err, c.want)
 		}
 	}
+}
+
+func listsOwner(t *testing.T, s Watched) {
+	blocks := Blocks()
+	for i, b := range blocks {
+		blocks[i] = mustWrite(t, s, b)
+	}
+	owner := ipam.Owner{Group: "apps", Kind: "StatefulSet", Namespace: "demo", Name: "web-0"}
+	find := func(step string, want []string, subnets ...string) {
+		t.Helper()
+		bs, err := s.ListOwner(t.Context(), owner, subnets...)
+		if err != nil {
+			t.Fatalf("%s: %v", step, err)
+		}
+		var got []string
+		for _, b := range bs {
+			got = append(got, b.Name)
+		}
+		slices.Sort(got)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s:\n%s", step, d)
+		}
+	}
+	find("of all", []string{"s-0a000040", "s-mac-7f"})
+	find("of its subnet", []string{"s-0a000040", "s-mac-7f"}, "s")
+	find("of another", nil, "other")
+	next := *blocks[0]
+	next.Leases = next.Leases[:1]
+	mustWrite(t, s, &next)
+	find("after one is freed", []string{"s-mac-7f"}, "s")
 }
 
 func races(t *testing.T, s Watched) {

@@ -54,6 +54,7 @@ type LogicalSwitch struct {
 	ExternalIDs map[string]string `ovsdb:"external_ids"`
 	OtherConfig map[string]string `ovsdb:"other_config"`
 	Ports       []string          `ovsdb:"ports"`
+	ACLs        []string          `ovsdb:"acls"`
 }
 
 // LogicalSwitchPort is a row of Logical_Switch_Port. It lives as long as a switch refers to it.
@@ -65,6 +66,8 @@ type LogicalSwitchPort struct {
 	PortSecurity []string          `ovsdb:"port_security"`
 	ExternalIDs  map[string]string `ovsdb:"external_ids"`
 	Options      map[string]string `ovsdb:"options"`
+	// Tag is the VLAN of a localnet port.
+	Tag *int `ovsdb:"tag"`
 	// DHCPv4 and DHCPv6 refer to rows of DHCP_Options. Of a desired port they are empty: Port.DHCP says what they shall be.
 	DHCPv4 *string `ovsdb:"dhcpv4_options"`
 	DHCPv6 *string `ovsdb:"dhcpv6_options"`
@@ -84,10 +87,25 @@ type LogicalRouter struct {
 
 // LogicalRouterPort is a row of Logical_Router_Port. It lives as long as a router refers to it.
 type LogicalRouterPort struct {
+	UUID     string            `ovsdb:"_uuid"`
+	Name     string            `ovsdb:"name"`
+	MAC      string            `ovsdb:"mac"`
+	Networks []string          `ovsdb:"networks"`
+	Options  map[string]string `ovsdb:"options"`
+	// Peer names the port of another router that this one leads to.
+	Peer        *string           `ovsdb:"peer"`
+	ExternalIDs map[string]string `ovsdb:"external_ids"`
+	// GatewayChassis refers to rows of Gateway_Chassis. Of a desired port it is empty: RouterPort.Chassis says them.
+	GatewayChassis []string `ovsdb:"gateway_chassis"`
+}
+
+// GatewayChassis is a row of Gateway_Chassis: a node that may do the work of a router port. It lives as long as a router
+// port refers to it.
+type GatewayChassis struct {
 	UUID        string            `ovsdb:"_uuid"`
 	Name        string            `ovsdb:"name"`
-	MAC         string            `ovsdb:"mac"`
-	Networks    []string          `ovsdb:"networks"`
+	ChassisName string            `ovsdb:"chassis_name"`
+	Priority    int               `ovsdb:"priority"`
 	ExternalIDs map[string]string `ovsdb:"external_ids"`
 }
 
@@ -97,6 +115,7 @@ type PortGroup struct {
 	Name        string            `ovsdb:"name"`
 	ExternalIDs map[string]string `ovsdb:"external_ids"`
 	Ports       []string          `ovsdb:"ports"`
+	ACLs        []string          `ovsdb:"acls"`
 }
 
 // Port is a desired logical switch port and the switch that it belongs to.
@@ -115,7 +134,8 @@ type Port struct {
 	Routing *Routing
 }
 
-// Group is a desired port group, made on demand. Its members are given by Port.Groups.
+// Group is a desired port group, made on demand. Its members are given by Port.Groups; those of a SecurityGroup's by what
+// all ports say, and its address sets with them.
 type Group struct {
 	Name        string
 	ExternalIDs map[string]string
@@ -125,6 +145,10 @@ type Group struct {
 type RouterPort struct {
 	Router string
 	Row    LogicalRouterPort
+	// Chassis are the nodes that may do the port's work, by their names in OVN, the first one first. nil leaves them alone.
+	Chassis []string
+	// FixedMAC tells that somebody has chosen the MAC: a port that exists changes to it.
+	FixedMAC bool
 }
 
 // Rows is a set of desired rows. Cross-references are by name. Row UUIDs are empty.
@@ -134,6 +158,8 @@ type Rows struct {
 	RouterPorts []RouterPort
 	Ports       []Port
 	Groups      []Group
+	// ACLs are those of switches and port groups, one entry for each.
+	ACLs []ACLs
 	// DHCP are the options of switches, by switch and family.
 	DHCP []DHCPOptions
 	// Virtuals are ports of type virtual that are made on demand. Their parents follow from KeyVips of all ports.
@@ -141,4 +167,12 @@ type Rows struct {
 	// Complete lists switches of which all DHCP options, and all virtual ports named after their own addresses, are among
 	// these rows: what is Kube-OVN's beyond that is to go.
 	Complete []string
+	// Policies and Routes of routers.
+	Policies []Policy
+	Routes   []Route
+	// Whole tells that these rows are all that follows from topology: what is marked as such beyond them is to go, but for
+	// switches and routers, and so are port groups of nodes or subnets that have none of these rows.
+	Whole bool
+	// Held lists switches whose rows of topology stay as they are, whether asked for or not.
+	Held []string
 }

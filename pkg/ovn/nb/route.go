@@ -6,7 +6,7 @@ import "strings"
 const (
 	// KeyPort names the switch port that a row is there for. The row goes with the port.
 	KeyPort = "port"
-	// KeyPurpose tells what a route or translation is for: PurposeExternal or PurposeNorth.
+	// KeyPurpose tells what a row is for: PurposeExternal, PurposeNorth or PurposeTopology.
 	KeyPurpose = "berth-purpose"
 	// KeyProtocol is the family of a DHCP row: ProtocolIPv4 or ProtocolIPv6.
 	KeyProtocol = "protocol"

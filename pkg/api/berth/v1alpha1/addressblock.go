@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -12,6 +13,8 @@ const (
 	LabelSubnet = "berth.dev/subnet"
 	// LabelKind is on every AddressBlock: KindAddresses or KindMACs.
 	LabelKind = "berth.dev/block"
+	// LabelOwner is the prefix of the labels of the buckets that a block's sticky owners are in: see OwnerLabel.
+	LabelOwner = "berth.dev/owner-"
 
 	// KindAddresses marks a block of 64 consecutive addresses.
 	KindAddresses = "addresses"
@@ -22,6 +25,15 @@ const (
 	// written.
 	FormatVersion = 1
 )
+
+// OwnerLabel is on every AddressBlock that has a lease of the sticky owner, and of some others: owners are in 256 buckets
+// by their hash (FNV-1a, folded to a byte). Whoever looks for the leases of one owner needs not read all blocks.
+func OwnerLabel(owner string) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(owner))
+	sum := h.Sum32()
+	return fmt.Sprintf("%s%02x", LabelOwner, byte(sum>>24)^byte(sum>>16)^byte(sum>>8)^byte(sum))
+}
 
 // AddressBlock holds the leases of 64 consecutive addresses of one subnet (v4 /26, v6 /122, aligned in the address
 // space), or one bucket of MACs of an L2 domain. It is the unit of compare-and-swap.

@@ -26,6 +26,8 @@ type Lease struct {
 	Generation int64
 	// Owner (o) is who may come back to this lease: "[group/]Kind/namespace/name".
 	Owner string
+	// OwnerUID (i) is the UID of the object that the owner's pods are controlled by, where that is known.
+	OwnerUID string
 	// Provider (n) is the network of the pod that the lease is for, as in its annotations' prefix.
 	Provider string
 	// Requested (r=1) tells that the address was asked for.
@@ -79,6 +81,7 @@ func (l Lease) String() string {
 	t.word("c", l.Claim)
 	t.number("g", l.Generation)
 	t.word("o", l.Owner)
+	t.word("i", l.OwnerUID)
 	t.word("n", l.Provider)
 	if l.Requested {
 		t.word("r", "1")
@@ -104,6 +107,8 @@ func ParseLease(s string) (Lease, error) {
 			l.Generation, err = number(value)
 		case "o":
 			l.Owner = value
+		case "i":
+			l.OwnerUID = value
 		case "n":
 			l.Provider = value
 		case "r":

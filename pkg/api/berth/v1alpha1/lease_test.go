@@ -14,9 +14,9 @@ func TestLeaseText(t *testing.T) {
 	}{
 		"pod": {Lease{Address: "10.0.0.5", Claim: "0f", Generation: 7, Owner: "Pod/ns/", Provider: "ovn", PodUID: "u", PodName: "web-0"},
 			"ip=10.0.0.5 c=0f g=7 o=Pod/ns/ n=ovn u=u p=web-0"},
-		"all": {Lease{Address: "fd00::5", MAC: "02:00:00:00:00:01", Claim: "0f", Generation: 1 << 40, Owner: "apps/StatefulSet/ns/web-0", Provider: "a.ns.ovn",
+		"all": {Lease{Address: "fd00::5", MAC: "02:00:00:00:00:01", Claim: "0f", Generation: 1 << 40, Owner: "apps/StatefulSet/ns/web-0", OwnerUID: "su", Provider: "a.ns.ovn",
 			Requested: true, Under: "kubeovn.io/Vip//v", PodUID: "u", PodName: "p", Unknown: map[string]string{"z": "", "y": "a b=100%"}},
-			"ip=fd00::5 mac=02:00:00:00:00:01 c=0f g=1099511627776 o=apps/StatefulSet/ns/web-0 n=a.ns.ovn r=1 v=kubeovn.io/Vip//v u=u p=p y=a%20b=100%25 z="},
+			"ip=fd00::5 mac=02:00:00:00:00:01 c=0f g=1099511627776 o=apps/StatefulSet/ns/web-0 i=su n=a.ns.ovn r=1 v=kubeovn.io/Vip//v u=u p=p y=a%20b=100%25 z="},
 		"least": {Lease{}, "g=0"},
 	} {
 		t.Run(name, func(t *testing.T) {

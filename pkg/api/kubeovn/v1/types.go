@@ -73,12 +73,27 @@ type SubnetSpec struct {
 	EnableEcmp bool `json:"enableEcmp,omitempty"`
 	// +optional
 	NatOutgoing bool `json:"natOutgoing,omitempty"`
+	// NatOutgoingPolicyRules say which traffic leaves with a node's address, in place of all.
+	// +optional
+	NatOutgoingPolicyRules []NatOutgoingPolicyRule `json:"natOutgoingPolicyRules,omitempty"`
+	// +optional
+	ExternalEgressGateway string `json:"externalEgressGateway,omitempty"`
+	// +optional
+	PolicyRoutingPriority uint32 `json:"policyRoutingPriority,omitempty"`
+	// +optional
+	PolicyRoutingTableID uint32 `json:"policyRoutingTableID,omitempty"`
 	// +optional
 	Mtu uint32 `json:"mtu,omitempty"`
 	// +optional
 	Private bool `json:"private,omitempty"`
 	// +optional
 	AllowSubnets []string `json:"allowSubnets,omitempty"`
+	// ACLs of the switch.
+	// +optional
+	ACLs []ACL `json:"acls,omitempty"`
+	// AllowEWTraffic lets the subnet's addresses reach one another beside ACLs.
+	// +optional
+	AllowEWTraffic bool `json:"allowEWTraffic,omitempty"`
 	// +optional
 	Vlan string `json:"vlan,omitempty"`
 	// +optional
@@ -101,6 +116,17 @@ type SubnetSpec struct {
 	U2OFeatures U2OFeatures `json:"u2oFeatures,omitempty"`
 	// +optional
 	EnableLb *bool `json:"enableLb,omitempty"`
+	// +optional
+	EnableIPv6RA bool `json:"enableIPv6RA,omitempty"`
+	// +optional
+	IPv6RAConfigs string `json:"ipv6RAConfigs,omitempty"`
+	// +optional
+	EnableMulticastSnoop bool `json:"enableMulticastSnoop,omitempty"`
+	// +optional
+	EnableExternalLBAddress bool `json:"enableExternalLBAddress,omitempty"`
+	// NodeNetwork names the network of the nodes that carries the tunnels.
+	// +optional
+	NodeNetwork string `json:"nodeNetwork,omitempty"`
 	// +optional
 	RouteTable string `json:"routeTable,omitempty"`
 	// +optional
@@ -198,6 +224,10 @@ type VpcSpec struct {
 	EnableExternal bool `json:"enableExternal,omitempty"`
 	// +optional
 	EnableBfd bool `json:"enableBfd,omitempty"`
+	// +optional
+	ExtraExternalSubnets []string `json:"extraExternalSubnets,omitempty"`
+	// +optional
+	BFDPort *BFDPort `json:"bfdPort,omitempty"`
 }
 
 // VpcStatus is the observed state of a Vpc.
@@ -598,6 +628,12 @@ type StaticRoute struct {
 	CIDR string `json:"cidr,omitempty"`
 	// +optional
 	NextHopIP string `json:"nextHopIP,omitempty"`
+	// ECMPMode is ecmp for one of several routes to one network.
+	// +optional
+	ECMPMode string `json:"ecmpMode,omitempty"`
+	// BFDID names the BFD session that the route depends on.
+	// +optional
+	BFDID string `json:"bfdId,omitempty"`
 	// +optional
 	RouteTable string `json:"routeTable,omitempty"`
 }
@@ -610,6 +646,49 @@ type VpcPeering struct {
 	// LocalConnectIP is this end's address with its prefix, or v4 and v6 joined by a comma.
 	// +optional
 	LocalConnectIP string `json:"localConnectIP,omitempty"`
+}
+
+// ACL is one rule on a Subnet's switch.
+type ACL struct {
+	// Direction is to-lport or from-lport.
+	// +optional
+	Direction string `json:"direction,omitempty"`
+	// Priority from 0 to 32767; the highest goes first.
+	// +optional
+	Priority int `json:"priority,omitempty"`
+	// Match in OVN's language.
+	// +optional
+	Match string `json:"match,omitempty"`
+	// Action is allow-related, allow-stateless, allow, drop or reject.
+	// +optional
+	Action string `json:"action,omitempty"`
+}
+
+// NatOutgoingPolicyRule says whether some traffic leaves with a node's address.
+type NatOutgoingPolicyRule struct {
+	// +optional
+	Match NatOutgoingPolicyMatch `json:"match,omitempty"`
+	// Action is nat or forward.
+	// +optional
+	Action string `json:"action,omitempty"`
+}
+
+// NatOutgoingPolicyMatch lists addresses and CIDRs, joined by commas.
+type NatOutgoingPolicyMatch struct {
+	// +optional
+	SrcIPs string `json:"srcIPs,omitempty"`
+	// +optional
+	DstIPs string `json:"dstIPs,omitempty"`
+}
+
+// BFDPort is where a Vpc's router watches its gateways.
+type BFDPort struct {
+	// +optional
+	Enabled bool `json:"enabled,omitempty"`
+	// +optional
+	IP string `json:"ip,omitempty"`
+	// +optional
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 }
 
 // PolicyRoute is a policy route of a Vpc.
@@ -642,6 +721,13 @@ type SecurityGroupRule struct {
 	PortRangeMin int `json:"portRangeMin,omitempty"`
 	// +optional
 	PortRangeMax int `json:"portRangeMax,omitempty"`
+	// LocalAddress of the port that the rule is about: an address or a CIDR.
+	// +optional
+	LocalAddress string `json:"localAddress,omitempty"`
+	// +optional
+	SourcePortRangeMin int `json:"sourcePortRangeMin,omitempty"`
+	// +optional
+	SourcePortRangeMax int `json:"sourcePortRangeMax,omitempty"`
 	// Policy is allow, drop or pass.
 	Policy string `json:"policy"`
 }

@@ -1,0 +1,292 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-net/berth/internal/catalog"
+	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
+	"github.com/berth-net/berth/pkg/ipam"
+	"github.com/berth-net/berth/pkg/ipam/blockstore"
+	"github.com/berth-net/berth/pkg/lifecycle"
+	"github.com/berth-net/berth/pkg/network"
+	"github.com/berth-net/berth/pkg/ovn/nb"
+)
+
+// watching is a ledger over AddressBlocks, fed by a watch of its own until the test ends.
+func (w *world) watching(replica string, lost func(subnet, why string)) (l *ipam.Ledger, synced func() bool) {
+	w.t.Helper()
+	store, err := blockstore.New(w.kube.Config())
+	w.must(err)
+	l, err = ipam.New(ipam.Options{Store: store, Replica: replica, Clock: clock.RealClock{}, Random: rand.Reader, Lost: lost})
+	w.must(err)
+	ctx, cancel := context.WithCancel(w.ctx)
+	var done sync.WaitGroup
+	done.Go(func() { _ = store.Watch(ctx, l) })
+	w.t.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+	w.until("blocks are read", func() error {
+		if !store.Synced() {
+			return fmt.Errorf("not yet")
+		}
+		return nil
+	})
+	return l, store.Synced
+}
+
+// webhook is a replica of the webhook: its ledger, and what keeps that closed after a loss.
+func (w *world) webhook() *ipam.Ledger {
+	w.t.Helper()
+	losses := catalog.NewLosses()
+	l, _ := w.watching("webhook", losses.Lost)
+	losses.Client, losses.Ledger, losses.Random, losses.Clock = w.client, l, rand.Reader, clock.RealClock{}
+	ctx, cancel := context.WithCancel(w.ctx)
+	var done sync.WaitGroup
+	done.Go(func() { _ = losses.Run(ctx) })
+	w.t.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+	return l
+}
+
+// create creates a pod as the webhook with that ledger would have it.
+func (w *world) create(l *ipam.Ledger, p *corev1.Pod) error {
+	var subnet kubeovnv1.Subnet
+	if err := w.client.Get(w.ctx, client.ObjectKey{Name: "s"}, &subnet); err != nil {
+		return err
+	}
+	cat := network.Catalog{Subnets: map[string]network.Subnet{"s": network.NewSubnet(&subnet, network.Around{})}}
+	plan, bad := network.Plan(network.PodOf(p), network.Namespace{Name: "app"}, cat, w.worker.Network)
+	if err := bad.ToAggregate(); err != nil {
+		return err
+	}
+	claim, err := ipam.NewClaim(rand.Reader)
+	if err != nil {
+		return err
+	}
+	a, err := l.Take(w.ctx, plan.Request(claim, false))
+	if err != nil {
+		return err
+	}
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
+	}
+	maps.Copy(p.Annotations, network.Annotations(plan, a, cat, w.worker.Network))
+	p.Finalizers = []string{network.Finalizer}
+	return w.client.Create(w.ctx, p)
+}
+
+const addressKey = "ovn.kubernetes.io/ip_address"
+
+// many creates pods, wired ones, and gives their addresses by name.
+func (w *world) many(l *ipam.Ledger, prefix string, n int) map[string]string {
+	w.t.Helper()
+	for i := range n {
+		w.must(w.create(l, podNamed(fmt.Sprintf("%s%d", prefix, i), onNode)))
+	}
+	out := map[string]string{}
+	for i := range n {
+		p := w.wired(fmt.Sprintf("%s%d", prefix, i))
+		out[p.Name] = p.Annotations[addressKey]
+	}
+	return out
+}
+
+func (w *world) blocks() []unstructured.Unstructured {
+	w.t.Helper()
+	var list unstructured.UnstructuredList
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "berth.dev", Version: "v1alpha1", Kind: "AddressBlockList"})
+	w.must(w.client.List(w.ctx, &list))
+	return list.Items
+}
+
+// flood creates pods from several goroutines until it is told to stop, which it doesn't before some were created.
+func (w *world) flood(l *ipam.Ledger) (stop func()) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	var made sync.WaitGroup
+	var n atomic.Int32
+	for k := range 3 {
+		made.Go(func() {
+			for i := 0; ctx.Err() == nil && i < 12; {
+				if w.create(l, podNamed(fmt.Sprintf("new-%d-%d", k, i), onNode)) == nil {
+					i++
+					n.Add(1)
+				}
+				time.Sleep(5 * time.Millisecond) // the pace of creations
+			}
+		})
+	}
+	return func() {
+		w.t.Helper()
+		w.until("some are created", func() error {
+			if n.Load() < 10 {
+				return fmt.Errorf("%d", n.Load())
+			}
+			return nil
+		})
+		cancel()
+		made.Wait()
+	}
+}
+
+// consistent waits until every pod is wired with a lease of its own, the named ones with the addresses that they had.
+func (w *world) consistent(before map[string]string) {
+	w.t.Helper()
+	w.until("all pods have their own", func() error {
+		var pods corev1.PodList
+		if err := w.client.List(w.ctx, &pods); err != nil {
+			return err
+		}
+		leases := map[string]ipam.Held{}
+		for _, h := range w.podLeases() {
+			leases[h.Address.String()] = h
+		}
+		now, owners := map[string]string{}, map[string]string{}
+		for i := range pods.Items {
+			p := &pods.Items[i]
+			a := p.Annotations[addressKey]
+			if other := owners[a]; other != "" {
+				return fmt.Errorf("%s and %s have %q", other, p.Name, a)
+			}
+			owners[a] = p.Name
+			h, ok := leases[a]
+			if !ok || h.PodUID != string(p.UID) || string(h.Claim) != p.Annotations[network.ClaimKey] || p.Annotations["ovn.kubernetes.io/routed"] != "true" {
+				return fmt.Errorf("pod %s: lease %+v, annotations %v", p.Name, h, p.Annotations)
+			}
+			if _, old := before[p.Name]; old {
+				now[p.Name] = a
+			}
+		}
+		if d := cmp.Diff(before, now); d != "" {
+			return fmt.Errorf("addresses (-want +got):\n%s", d)
+		}
+		if len(leases) != len(pods.Items) {
+			return fmt.Errorf("%d leases of %d pods", len(leases), len(pods.Items))
+		}
+		return w.opened()
+	})
+}
+
+// unique watches the ports until the test ends: no address is ever on two of them.
+func (w *world) unique() {
+	ctx, cancel := context.WithCancel(w.ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		for ctx.Err() == nil {
+			seen := map[netip.Addr]string{}
+			for _, p := range w.nb.Ports() {
+				if p.ExternalIDs[nb.KeyPod] == "" {
+					continue
+				}
+				for _, a := range lifecycle.PortAddresses(p) {
+					if other := seen[a]; other != "" {
+						w.t.Errorf("ports %s and %s have %s", other, p.Name, a)
+						return
+					}
+					seen[a] = p.Name
+				}
+			}
+			time.Sleep(2 * time.Millisecond) // a sampler's period
+		}
+	})
+	w.t.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+}
+
+// All blocks are deleted under 200 pods while others are being created.
+func TestLedgerIsDeletedUnderPods(t *testing.T) {
+	w := newWorld(t, worldOptions{blocks: true})
+	hook := w.webhook()
+	w.unique()
+	before := w.many(hook, "p", 200)
+	stop := w.flood(hook)
+	for _, b := range w.blocks() {
+		w.must(client.IgnoreNotFound(w.client.Delete(w.ctx, &b)))
+	}
+	w.until("the leases are back", func() error {
+		if n := len(w.podLeases()); n < len(before) {
+			return fmt.Errorf("%d leases", n)
+		}
+		return w.opened()
+	})
+	w.until("the webhook gives again", func() error {
+		if here := hook.ClosedHere(); len(here) > 0 {
+			return fmt.Errorf("closed: %v", here)
+		}
+		return nil
+	})
+	stop()
+	w.consistent(before)
+}
+
+// The blocks are put back to an older state, in which the younger half of the pods is not, and some are that went since.
+func TestOlderLedgerIsRestoredUnderPods(t *testing.T) {
+	w := newWorld(t, worldOptions{blocks: true})
+	hook := w.webhook()
+	w.unique()
+	before := w.many(hook, "old", 100)
+	backup := map[string]unstructured.Unstructured{}
+	for _, b := range w.blocks() {
+		backup[b.GetName()] = b
+	}
+	for i := range 10 {
+		w.end(fmt.Sprintf("old%d", i))
+		w.gone(fmt.Sprintf("old%d", i))
+		delete(before, fmt.Sprintf("old%d", i))
+	}
+	maps.Copy(before, w.many(hook, "young", 90))
+	stop := w.flood(hook)
+	for _, b := range w.blocks() {
+		w.must(w.putBack(b, backup[b.GetName()]))
+	}
+	w.until("the subnet is marked and open again", func() error {
+		if err := w.opened(); err != nil {
+			return err
+		}
+		for name := range before {
+			if p, err := w.get(name); err != nil || len(w.ledger.ByClaim(ipam.Claim(p.Annotations[network.ClaimKey]))) == 0 {
+				return fmt.Errorf("pod %s has no lease: %w", name, err)
+			}
+		}
+		return nil
+	})
+	stop()
+	w.consistent(before)
+}
+
+// putBack gives a block the content that it had; none deletes it.
+func (w *world) putBack(now, old unstructured.Unstructured) error {
+	for {
+		key := client.ObjectKeyFromObject(&now)
+		if err := w.client.Get(w.ctx, key, &now); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		if old.Object == nil {
+			return client.IgnoreNotFound(w.client.Delete(w.ctx, &now))
+		}
+		now.Object["spec"] = old.Object["spec"]
+		if err := w.client.Update(w.ctx, &now); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+}
