@@ -1,11 +1,16 @@
 # Berth's build. Everything that a target needs is installed by hack/tools.sh, once.
-.PHONY: help build test e2e demo up down bench lint generate verify
+.PHONY: help build test ship-test e2e demo up down bench lint image generate verify
 .DEFAULT_GOAL := help
 
 DIR ?= /tmp/berth-cluster
+# Where make image writes, and how it names what it writes.
+IMAGE ?= bin/image
+TAG ?= v0.1.0
+# What make generate writes.
+GENERATED = pkg/api manifests/crds manifests/dist charts/berth/templates
 
 help: ## this list
-	@grep -E '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
 
 build: ## the programs, in bin/
 	@mkdir -p bin
@@ -16,6 +21,12 @@ test: ## unit and integration tests, race detector on; installs OVN's packages
 	go vet ./...
 	go test -race -count=1 -timeout 15m ./...
 
+ship-test: ## what is shipped: manifests, chart, alerts, image
+	@hack/tools.sh prometheus >/dev/null
+	go -C tools/ship vet ./...
+	go -C tools/ship test -count=1 -timeout 30m ./...
+
+# Of it, e2e/packets, where packets tell whether objects hold, takes some three minutes.
 e2e: build ## the whole path on a real control plane, OVN and two nodes; needs root
 	@hack/tools.sh cluster >/dev/null
 	go vet -tags e2e ./e2e/...
@@ -36,14 +47,18 @@ bench: ## benchmarks, each beside its baseline; some two minutes
 	go test -run '^$$' -bench . -benchmem -benchtime 0.3s ./pkg/...
 
 lint: ## linters, from their own module
-	$$(go -C tools/lint tool -n golangci-lint) run ./...
+	tool=$$(go -C tools/lint tool -n golangci-lint) && $$tool run ./... && cd tools/ship && $$tool run ./...
 
-generate: ## CRDs and deepcopy
+image: ## the OCI layout of the image, for amd64 and arm64, in bin/image; IMAGE and TAG choose otherwise
+	go -C tools/ship run . image --repo=$(CURDIR) --out=$(abspath $(IMAGE)) --tag=$(TAG)
+
+generate: ## CRDs and deepcopy, install files and the chart's templates
 	tool=$$(go -C tools/dev tool -n controller-gen) && \
 	$$tool object paths=./pkg/api/... && \
 	$$tool crd:maxDescLen=200,generateEmbeddedObjectMeta=true paths=./pkg/api/... output:crd:dir=manifests/crds
+	go -C tools/ship run . generate --repo=$(CURDIR)
 
 verify: generate ## fail when generated files are stale or code is not formatted
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt -w on these"; exit 1; }
-	@git diff --exit-code -- pkg/api manifests/crds || { echo "generated files are stale: commit what make generate wrote"; exit 1; }
-	@test -z "$$(git status --porcelain -- pkg/api manifests/crds)" || { git status --porcelain -- pkg/api manifests/crds; exit 1; }
+	@git diff --exit-code -- $(GENERATED) || { echo "generated files are stale: commit what make generate wrote"; exit 1; }
+	@test -z "$$(git status --porcelain -- $(GENERATED))" || { git status --porcelain -- $(GENERATED); exit 1; }

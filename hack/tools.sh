@@ -2,10 +2,11 @@
 # Gets what the local cluster needs and this module doesn't build: OVN's programs from the distribution, and a real
 # Kubernetes control plane built from the modules pinned in tools/cluster.
 #
-#   hack/tools.sh ovn       install the packages that are missing (Debian and its children, as root)
-#   hack/tools.sh cluster   build etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl
+#   hack/tools.sh ovn         install OVN's packages that are missing (Debian and its children, as root)
+#   hack/tools.sh prometheus  the same for promtool, which tests the alerts
+#   hack/tools.sh cluster     build etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl
 #
-# 'cluster' prints the directory of the programs on stdout; all progress goes to stderr. Both do nothing when there is
+# 'cluster' prints the directory of the programs on stdout; all progress goes to stderr. All do nothing when there is
 # nothing to do, and may run several at once. The first build takes about a quarter of an hour on two cores.
 # BERTH_CACHE is where built programs are kept (default ~/.cache/berth).
 set -euo pipefail
@@ -22,29 +23,24 @@ locked() {
   flock -n 9 || { say "waiting for another run of '$1'"; flock 9; }
 }
 
-missing_packages() {
+# missing PACKAGE...: those that are not installed.
+missing() {
   local p
-  for p in ovn-central ovn-host openvswitch-switch iproute2 iputils-ping ethtool; do
+  for p in "$@"; do
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || echo "$p"
   done
 }
 
-ovn() {
-  local missing policy=/usr/sbin/policy-rc.d
-  if ! command -v dpkg-query >/dev/null; then
-    local p
-    for p in ovn-nbctl ovn-northd ovn-controller ovs-vswitchd ovsdb-server ip ping ethtool; do
-      command -v "$p" >/dev/null || { say "no $p: install OVN, Open vSwitch, iproute2, ping and ethtool by this system's means"; exit 1; }
-    done
-    return
-  fi
-  [ -n "$(missing_packages)" ] || return 0
-  [ "$(id -u)" = 0 ] || { say "missing:" $(missing_packages) "- run this as root"; exit 1; }
-  locked ovn
-  missing=$(missing_packages)
-  [ -n "$missing" ] || return 0
-  say "installing" $missing
-  # The distribution's own switch must not come up: it would look for the kernel's datapath and its default sockets.
+# packages PACKAGE...: installs those that are missing. Their services must not come up: the distribution's own switch
+# would look for the kernel's datapath and its default sockets.
+packages() {
+  local list p policy=/usr/sbin/policy-rc.d
+  [ -n "$(missing "$@")" ] || return 0
+  [ "$(id -u)" = 0 ] || { say "missing:" $(missing "$@") "- run this as root"; exit 1; }
+  locked packages
+  list=$(missing "$@")
+  [ -n "$list" ] || return 0
+  say "installing" $list
   if [ ! -e "$policy" ]; then
     printf '#!/bin/sh\nexit 101\n' >"$policy"
     chmod +x "$policy"
@@ -53,13 +49,37 @@ ovn() {
   fi
   apt-get update -qq >&2
   # shellcheck disable=SC2086
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >&2
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $list >&2
   if [ -d /run/systemd/system ]; then
-    local service
-    for service in ovn-central ovn-host openvswitch-switch; do
-      case " $(echo $missing) " in *" $service "*) systemctl disable --now "$service" >&2 || true ;; esac
+    for p in ovn-central ovn-host openvswitch-switch prometheus; do
+      case " $(echo $list) " in *" $p "*) systemctl disable --now "$p" >&2 || true ;; esac
     done
   fi
+}
+
+# programs NAME...: fails when one is not there, where packages can't be installed.
+programs() {
+  local p
+  for p in "$@"; do
+    command -v "$p" >/dev/null || { say "no $p: install it by this system's means. Needed are: $*"; exit 1; }
+  done
+}
+
+ovn() {
+  if ! command -v dpkg-query >/dev/null; then
+    programs ovn-nbctl ovn-northd ovn-controller ovs-vswitchd ovsdb-server ip ping ethtool
+    return
+  fi
+  packages ovn-central ovn-host openvswitch-switch iproute2 iputils-ping ethtool
+}
+
+prometheus() {
+  ! command -v promtool >/dev/null || return 0
+  if ! command -v dpkg-query >/dev/null; then
+    programs promtool
+    return
+  fi
+  packages prometheus
 }
 
 cluster() {
@@ -92,6 +112,6 @@ LIST
 }
 
 case "${1:-}" in
-  ovn | cluster) "$1" ;;
+  ovn | prometheus | cluster) "$1" ;;
   *) sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac
