@@ -51,6 +51,8 @@ type Options struct {
 	WebhookBin, WorkerBin, NodeBin string
 	// WithoutBerth leaves out Berth's own deployments and webhook configuration; its kinds and networks are there.
 	WithoutBerth bool
+	// Underlay adds a physical network, with an interface PhysicalNIC on every node, for ProviderNetworks.
+	Underlay bool
 	// ControlPlaneOnly starts etcd and the API server with the kinds, and nothing else: no node, no OVN, no controller
 	// manager, no scheduler, no networks. Nodes is ignored, and WithoutBerth is implied.
 	ControlPlaneOnly bool

@@ -126,7 +126,7 @@ func removeNetwork(ctx context.Context, name string) error {
 	var errs []error
 	for _, e := range entries {
 		ns := e.Name()
-		if !strings.HasPrefix(ns, name+"-node-") && !strings.HasPrefix(ns, name+"-pod-") {
+		if !strings.HasPrefix(ns, name+"-node-") && !strings.HasPrefix(ns, name+"-pod-") && !strings.HasPrefix(ns, name+outsideNetns) {
 			continue
 		}
 		proc.KillNetns(ctx, ns)

@@ -37,6 +37,11 @@ func (c *Cluster) startOVN(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.Underlay {
+		if err := c.startUnderlay(ctx); err != nil {
+			return err
+		}
+	}
 	group, nodes := errgroup.WithContext(ctx)
 	group.SetLimit(4)
 	for n := range c.NodeNames() {

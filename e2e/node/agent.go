@@ -65,6 +65,8 @@ type Agent struct {
 	sandboxes *sandboxes
 	// joined is how the node's own interface was last set up; the heartbeat's alone.
 	joined string
+	// provided are the physical networks that the node is plugged into, with their interfaces; the heartbeat's alone.
+	provided map[string]string
 
 	mu    sync.Mutex
 	pods  map[types.UID]*podActor

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -123,7 +124,7 @@ func (a *Agent) heartbeat(ctx context.Context) {
 		}
 		node, err := a.markReady(ctx)
 		if err == nil {
-			err = a.join(ctx, node)
+			err = errors.Join(a.join(ctx, node), a.provide(ctx, node))
 		}
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("can't keep the node in order", "error", err)

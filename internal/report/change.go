@@ -32,19 +32,19 @@ func (r *Reservation) table(w *writer) {
 // Uninstall is what uninstall did.
 type Uninstall struct {
 	Head
-	// Pods with the finalizer; Stripped of them have it no more.
-	Pods     int      `json:"pods"`
+	// Objects with the finalizer; Stripped of them have it no more.
+	Objects  int      `json:"objects"`
 	Stripped int      `json:"stripped"`
 	Failed   []string `json:"failed,omitempty"`
 }
 
 // UninstallOf tells what was done.
-func UninstallOf(pods, stripped int, failed []string) *Uninstall {
-	return &Uninstall{Head: head("Uninstall"), Pods: pods, Stripped: stripped, Failed: failed}
+func UninstallOf(objects, stripped int, failed []string) *Uninstall {
+	return &Uninstall{Head: head("Uninstall"), Objects: objects, Stripped: stripped, Failed: failed}
 }
 
 func (u *Uninstall) table(w *writer) {
-	w.text("%s of %s pods with the finalizer have it no more.", strconv.Itoa(u.Stripped), strconv.Itoa(u.Pods))
+	w.text("%s of %s objects with the finalizer have it no more.", strconv.Itoa(u.Stripped), strconv.Itoa(u.Objects))
 	for _, f := range u.Failed {
 		w.text("%s", f)
 	}

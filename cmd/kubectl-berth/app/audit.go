@@ -113,7 +113,7 @@ func (c *cluster) state(ctx context.Context, n *northbound, set settings) (lifec
 	}
 	keeper := facts.NewKeeper(c.client, c.client.RESTMapper())
 	s.Leases = ledger.Leases()
-	s.Keeps = func(o ipam.Owner) lifecycle.Answer { return keeper.Keeps(ctx, o) }
+	s.Keeps = func(h ipam.Held) lifecycle.Answer { return keeper.Keeps(ctx, h) }
 	records := map[string]*kubeovnv1.IP{}
 	var list kubeovnv1.IPList
 	if err := c.client.List(ctx, &list, client.HasLabels{facts.LabelClaim}); err != nil {
@@ -166,13 +166,13 @@ func (c *cluster) putFinalizer(ctx context.Context, f lifecycle.Finding) (bool, 
 }
 
 // patchFinalizers replaces the finalizers of exactly this pod, as it was read.
-func (c *cluster) patchFinalizers(ctx context.Context, p *corev1.Pod, finalizers []string) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "resourceVersion": p.ResourceVersion, "finalizers": finalizers}})
+func (c *cluster) patchFinalizers(ctx context.Context, o client.Object, finalizers []string) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion(), "finalizers": finalizers}})
 	if err != nil {
 		return err
 	}
-	if err := c.client.Patch(ctx, p, client.RawPatch(types.MergePatchType, body)); err != nil {
-		return fmt.Errorf("patch pod %s/%s: %w", p.Namespace, p.Name, err)
+	if err := c.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return fmt.Errorf("patch %T %s: %w", o, client.ObjectKeyFromObject(o), err)
 	}
 	return nil
 }

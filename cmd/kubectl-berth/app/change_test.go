@@ -186,9 +186,22 @@ func TestUninstall(t *testing.T) {
 	}
 	w.stop()
 	w.put(pod("both", finalized, func(p *corev1.Pod) { p.Finalizers = append(p.Finalizers, "example.com/other") }))
+	held := &kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "held", Finalizers: []string{"example.com/other", network.Finalizer}}}
+	pool := &kubeovnv1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "held", Finalizers: []string{network.Finalizer}}}
+	vip := &kubeovnv1.Vip{ObjectMeta: metav1.ObjectMeta{Name: "held", Finalizers: []string{network.Finalizer}}}
+	others := []client.Object{held, pool, vip}
+	for _, o := range others {
+		w.must(w.client.Create(w.ctx, o))
+	}
 	code, out, errs := w.run("uninstall", "--strip-finalizers", "--yes")
-	if code != ExitFine || !strings.Contains(out, "4 of 4 pods") {
+	if code != ExitFine || !strings.Contains(out, "7 of 7 objects") {
 		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+	for _, o := range others {
+		w.must(w.client.Get(w.ctx, client.ObjectKeyFromObject(o), o))
+		if slices.Contains(o.GetFinalizers(), network.Finalizer) || o == held && len(o.GetFinalizers()) != 1 {
+			t.Errorf("%T has finalizers %v", o, o.GetFinalizers())
+		}
 	}
 	var pods corev1.PodList
 	w.must(w.client.List(w.ctx, &pods))
@@ -197,7 +210,7 @@ func TestUninstall(t *testing.T) {
 			t.Errorf("pod %s has finalizers %v", p.Name, p.Finalizers)
 		}
 	}
-	if code, out, errs := w.run("uninstall", "--strip-finalizers", "--yes"); code != ExitFine || !strings.Contains(out, "0 of 0 pods") {
+	if code, out, errs := w.run("uninstall", "--strip-finalizers", "--yes"); code != ExitFine || !strings.Contains(out, "0 of 0 objects") {
 		t.Errorf("a second time: exit code %d: %s%s", code, out, errs)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-net/berth/internal/catalog"
+	"github.com/berth-net/berth/internal/serve"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/ipam/blockstore"
 	"github.com/berth-net/berth/pkg/network"
@@ -100,8 +102,18 @@ func (c *cluster) settings(ctx context.Context) (settings, error) {
 		return s, err
 	}
 	arg := func(d *appsv1.Deployment, name, otherwise string) string { return cmp.Or(argument(d, name), otherwise) }
-	s.network = network.Config{DefaultSubnet: arg(s.worker, "default-ls", "ovn-default"), ClusterRouter: arg(s.worker, "cluster-router", "ovn-cluster"),
-		NodeSwitch: arg(s.worker, "node-switch", "join"), PodNICType: arg(s.worker, "pod-nic-type", "veth-pair")}
+	s.network = serve.DefaultNetwork()
+	flags := pflag.NewFlagSet("network", pflag.ContinueOnError)
+	serve.RegisterNetwork(flags, &s.network)
+	var errs []error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if value := argument(s.worker, f.Name); value != "" {
+			errs = append(errs, f.Value.Set(value))
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return s, fmt.Errorf("arguments of Deployment %s/%s: %w", c.namespace, workerName, err)
+	}
 	s.topology = arg(s.worker, "topology", "external")
 	s.secret, s.hook = arg(s.webhook, "cert-secret", secretName), arg(s.webhook, "webhook-configuration", webhookName)
 	if s.rest, err = time.ParseDuration(arg(s.webhook, "address-rest", "1m")); err != nil {
@@ -160,15 +172,23 @@ func (c *cluster) ledger(ctx context.Context, s settings) (*ipam.Ledger, []*ipam
 
 // topology reads all that is no single pod's.
 func (c *cluster) topology(ctx context.Context) (network.Catalog, error) {
-	cat, err := c.catalog().Topology(ctx)
+	reader, err := c.catalog()
+	if err != nil {
+		return network.Catalog{}, err
+	}
+	cat, err := reader.Topology(ctx)
 	if err != nil {
 		return cat, fmt.Errorf("%w: check that the CRDs of kubeovn.io are installed and that you may list them", err)
 	}
 	return cat, nil
 }
 
-func (c *cluster) catalog() *catalog.Catalog {
-	return catalog.New(catalog.Options{Cache: c.client, Live: c.client})
+func (c *cluster) catalog() (*catalog.Catalog, error) {
+	eips, err := catalog.ServedEIPs(c.client.RESTMapper())
+	if err != nil {
+		return nil, err
+	}
+	return catalog.New(catalog.Options{Cache: c.client, Live: c.client, EIPs: eips}), nil
 }
 
 // eachPod calls do with all pods, a page at a time.

@@ -99,7 +99,12 @@ func (c *cluster) plan(ctx context.Context, t *report.Told, set settings) {
 		pod.Annotations = maps.Clone(pod.Annotations)
 		maps.DeleteFunc(pod.Annotations, func(k, _ string) bool { return network.Output(k) })
 	}
-	view, err := c.catalog().For(ctx, pod)
+	reader, err := c.catalog()
+	if err != nil {
+		t.PlanErr = err
+		return
+	}
+	view, err := reader.For(ctx, pod)
 	if err != nil {
 		t.PlanErr = err
 		return
@@ -171,7 +176,7 @@ func (c *cluster) events(ctx context.Context, t *report.Told) error {
 // ports reads the pod's ports, and compares the pod with all that it has.
 func (c *cluster) ports(ctx context.Context, t *report.Told, n *northbound) error {
 	state := lifecycle.State{Pods: []lifecycle.Pod{facts.Pod(t.Pod)}, Leases: t.Leases,
-		Keeps: func(ipam.Owner) lifecycle.Answer { return lifecycle.Yes }}
+		Keeps: func(ipam.Held) lifecycle.Answer { return lifecycle.Yes }}
 	nbc, err := n.connect(ctx)
 	if err != nil {
 		return err

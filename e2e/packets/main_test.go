@@ -1,0 +1,205 @@
+//go:build e2e
+
+// Package packets tells by packets whether what is written in Kubernetes objects holds: between pods on two nodes, and
+// between pods and a physical network.
+//
+// Invariant: the tests change nothing but objects of the API server, and what is inside of pods or of the machines
+// outside. A test that expects silence also sees the same kind of packet arrive.
+package packets
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/berth-net/berth/e2e/cluster"
+	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
+)
+
+// limit is how long something may take to come true.
+const limit = 30 * time.Second
+
+// harness is the cluster that all tests share, one after the other.
+type harness struct {
+	*cluster.Cluster
+	api client.Client
+}
+
+var shared struct {
+	sync.Once
+	h   *harness
+	err error
+}
+
+func start(t *testing.T) *harness {
+	t.Helper()
+	shared.Do(func() { shared.h, shared.err = startCluster() })
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			shared.h.dump(t)
+		}
+	})
+	return shared.h
+}
+
+func startCluster() (*harness, error) {
+	dir, err := os.MkdirTemp("", "bp") // short, for sockets
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	// The programs of the work tree, unless the environment names a directory of others.
+	program := func(name string) string {
+		if bin := os.Getenv("BERTH_E2E_BIN"); bin != "" {
+			return bin + "/" + name
+		}
+		return ""
+	}
+	c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: 2, Underlay: true, Progress: os.Stderr,
+		WebhookBin: program("webhook"), WorkerBin: program("finalizer-worker"), NodeBin: program("node-agent")})
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(kubeovnv1.AddToScheme(scheme))
+	log.SetLogger(logr.Discard())
+	api, err := client.New(c.Config(), client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, err
+	}
+	h := &harness{Cluster: c, api: api}
+	return h, h.join(ctx)
+}
+
+// join puts the nodes on the pods' network, and returns when they are there.
+func (h *harness) join(ctx context.Context) error {
+	err := h.api.Create(ctx, &kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "join"}, Spec: kubeovnv1.SubnetSpec{
+		Protocol: "Dual", CIDRBlock: "100.64.0.0/16,fd00:100:64::/112", Gateway: "100.64.0.1,fd00:100:64::1",
+	}})
+	if client.IgnoreAlreadyExists(err) != nil {
+		return err
+	}
+	return wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
+		var nodes corev1.NodeList
+		if err := h.api.List(ctx, &nodes); err != nil {
+			return false, err
+		}
+		for _, n := range nodes.Items {
+			if n.Annotations["ovn.kubernetes.io/allocated"] != "true" {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.h != nil && os.Getenv("BERTH_E2E_KEEP") == "" {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := shared.h.Down(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// dump prints the ends of the worker's logs.
+func (h *harness) dump(t *testing.T) {
+	entries, err := os.ReadDir(h.LogDir())
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if strings.Contains(e.Name(), "berth-worker") {
+			b, _ := os.ReadFile(h.LogDir() + "/" + e.Name())
+			t.Logf("--- %s\n%s", e.Name(), b[max(0, len(b)-3000):])
+		}
+	}
+}
+
+// until polls until something comes true, and says what was seen last when it doesn't.
+func until(ctx context.Context, t *testing.T, what string, ok func(context.Context) error) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 150*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
+		last = ok(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("waiting until %s: %v", what, last)
+	}
+}
+
+// make creates an object that goes with the test; the end of the test waits until it is gone.
+func (h *harness) make(t *testing.T, obj client.Object) {
+	t.Helper()
+	if err := h.api.Create(t.Context(), obj); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.unmake(t, obj) })
+}
+
+// unmake deletes an object and waits until it is gone.
+func (h *harness) unmake(t *testing.T, obj client.Object) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	if os.Getenv("BERTH_E2E_KEEP") != "" && t.Failed() {
+		return
+	}
+	if err := client.IgnoreNotFound(h.api.Delete(ctx, obj)); err != nil {
+		t.Error(err)
+		return
+	}
+	if _, is := obj.(*corev1.Namespace); is {
+		return // it takes long, and nobody takes its name
+	}
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
+		err := h.api.Get(ctx, client.ObjectKeyFromObject(obj), obj)
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	})
+	if err != nil {
+		t.Errorf("%T %s doesn't go: %v, finalizers %v", obj, obj.GetName(), err, obj.GetFinalizers())
+	}
+}
+
+// change edits an object as it is now.
+func change[T client.Object](ctx context.Context, t *testing.T, h *harness, obj T, edit func(T)) {
+	t.Helper()
+	until(ctx, t, "the change is stored", func(ctx context.Context) error {
+		if err := h.api.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
+			return err
+		}
+		edit(obj)
+		return h.api.Update(ctx, obj)
+	})
+}
+
+// namespace makes a namespace that Berth serves.
+func (h *harness) namespace(t *testing.T, name string) string {
+	t.Helper()
+	h.make(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"berth.dev/inject": "enabled"}}})
+	return name
+}
