@@ -25,6 +25,7 @@ import (
 
 	"github.com/berth-net/berth/e2e/cluster"
 	"github.com/berth-net/berth/e2e/proc"
+	"github.com/berth-net/berth/pkg/api/berth/v1alpha1"
 	"github.com/berth-net/berth/pkg/ipam"
 )
 
@@ -216,8 +217,11 @@ func (h *harness) leases(ctx context.Context, t *testing.T) (n int, who []string
 		spec, _ := b.Object["spec"].(map[string]any)
 		ls, _ := spec["leases"].([]any)
 		for _, x := range ls {
-			lease, _ := x.(map[string]any)
-			if o, err := ipam.ParseOwner(fmt.Sprint(lease["o"])); err == nil && o.Reserves() {
+			lease, err := v1alpha1.ParseLease(fmt.Sprint(x))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o, err := ipam.ParseOwner(lease.Owner); err == nil && o.Reserves() {
 				continue
 			}
 			n++

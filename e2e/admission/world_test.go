@@ -194,6 +194,7 @@ func (w *world) work(ctx context.Context, age time.Duration) error {
 	o := worker.DefaultOptions()
 	o.Config, o.OpsListener, o.Namespace, o.Serve.MetricsAddr = w.config(1000), ops, system, "0"
 	o.OVN.Addr, o.Topology, o.LeaderElect, o.SweepPeriod, o.PendingAge = w.server.Endpoint(), "ensure", false, sweepPeriod, age
+	o.Networks.PodCIDR, o.Networks.NodeCIDR = "", ""
 	if o.Log, err = w.log("worker"); err != nil {
 		return err
 	}

@@ -87,7 +87,6 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 		"--allow-privileged=true",
 		// There is no kube-proxy: webhooks behind a Service are called by the addresses of its EndpointSlices.
 		"--enable-aggregator-routing=true",
-		"--profiling=false",
 	}
 	if err := c.start("kube-apiserver", nil, append(args, c.APIServerArgs...)...); err != nil {
 		return err

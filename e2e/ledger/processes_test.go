@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/berth-net/berth/pkg/api/berth/v1alpha1"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/ipam/blockstore"
 )
@@ -259,21 +260,23 @@ func (h *harness) stored(t testing.TB) stored {
 	out := stored{}
 	for _, o := range l.Items {
 		subnet, _, _ := unstructured.NestedString(o.Object, "spec", "subnet")
-		leases, _, err := unstructured.NestedSlice(o.Object, "spec", "leases")
+		leases, _, err := unstructured.NestedStringSlice(o.Object, "spec", "leases")
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, x := range leases {
-			lease, _ := x.(map[string]any)
-			name, _ := lease["ip"].(string)
-			if mac, _ := lease["mac"].(string); name == "" {
-				name = "MAC " + mac
+			lease, err := v1alpha1.ParseLease(x)
+			if err != nil {
+				t.Fatal(err)
 			}
-			claim, _ := lease["c"].(string)
+			name := lease.Address
+			if name == "" {
+				name = "MAC " + lease.MAC
+			}
 			if name = subnet + "/" + name; out[name] != "" {
-				t.Errorf("%s is stored twice, under %s and %s", name, out[name], claim)
+				t.Errorf("%s is stored twice, under %s and %s", name, out[name], lease.Claim)
 			}
-			out[name] = claim
+			out[name] = lease.Claim
 		}
 	}
 	return out

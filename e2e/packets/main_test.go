@@ -88,17 +88,11 @@ func startCluster() (*harness, error) {
 		return nil, err
 	}
 	h := &harness{Cluster: c, api: api}
-	return h, h.join(ctx)
+	return h, h.joined(ctx)
 }
 
-// join puts the nodes on the pods' network, and returns when they are there.
-func (h *harness) join(ctx context.Context) error {
-	err := h.api.Create(ctx, &kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "join"}, Spec: kubeovnv1.SubnetSpec{
-		Protocol: "Dual", CIDRBlock: "100.64.0.0/16,fd00:100:64::/112", Gateway: "100.64.0.1,fd00:100:64::1",
-	}})
-	if client.IgnoreAlreadyExists(err) != nil {
-		return err
-	}
+// joined returns when the nodes are on the pods' network.
+func (h *harness) joined(ctx context.Context) error {
 	return wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
 		var nodes corev1.NodeList
 		if err := h.api.List(ctx, &nodes); err != nil {
