@@ -170,14 +170,15 @@ func (h *harness) install(ctx context.Context) error {
 // by a policy. The program under test gets what is shipped for it.
 func (h *harness) grant(ctx context.Context) error {
 	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
-	shipped, prog := rbacv1.RoleRef{Kind: "ClusterRole", Name: "berth-webhook"}, []rbacv1.Subject{{Kind: "User", Name: program}}
-	if _, err := h.Client().RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "program"},
-		RoleRef: shipped, Subjects: prog}, metav1.CreateOptions{}); err != nil {
-		return err
+	prog := []rbacv1.Subject{{Kind: "User", Name: program}}
+	for _, shipped := range []string{"berth-webhook", "berth-webhook-bundle"} {
+		if _, err := h.Client().RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: shipped + "-program"},
+			RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: shipped}, Subjects: prog}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
 	}
-	shipped.Kind = "Role"
 	if _, err := h.Client().RbacV1().RoleBindings("berth-system").Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "program"},
-		RoleRef: shipped, Subjects: prog}, metav1.CreateOptions{}); err != nil {
+		RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "berth-webhook"}, Subjects: prog}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	for role, rules := range map[string][]rbacv1.PolicyRule{
