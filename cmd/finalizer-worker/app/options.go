@@ -23,6 +23,7 @@ import (
 	"github.com/berth-net/berth/pkg/lifecycle"
 	"github.com/berth-net/berth/pkg/network"
 	"github.com/berth-net/berth/pkg/ovn"
+	"github.com/berth-net/berth/pkg/topology"
 	"github.com/berth-net/berth/pkg/worker"
 )
 
@@ -36,6 +37,8 @@ type Options struct {
 	Routing worker.Routing
 	// Topology is ensure or external.
 	Topology string
+	// Networks are made under ensure where they don't exist.
+	Networks topology.Networks
 	// LeaderElect makes sure that only one worker works. Off, this one works at once.
 	LeaderElect bool
 	// Namespace of the leader's lease; empty means the pod's own, else kube-system.
@@ -74,6 +77,7 @@ func DefaultOptions() Options {
 			TimeoutSeconds: 60},
 		Routing: worker.Routing{EnableLB: true, EnableEIPSNAT: true, ExternalNamespace: "kube-system", ExternalSubnet: "external",
 			ServiceCIDRs: "10.96.0.0/12"},
+		Networks: topology.Networks{PodCIDR: "10.16.0.0/16", NodeCIDR: "100.64.0.0/16"},
 		Topology: string(worker.External), LeaderElect: true, Namespace: os.Getenv("POD_NAMESPACE"),
 		SweepPeriod: 30 * time.Second, PendingAge: lifecycle.DefaultPendingAge, Concurrency: 128,
 	}
@@ -94,6 +98,11 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.OVN.Key, "ovn-key", o.OVN.Key, "key of that certificate")
 	fs.IntVar(&o.OVN.TimeoutSeconds, "ovn-timeout", o.OVN.TimeoutSeconds, "seconds that one call to the northbound database may take")
 	fs.StringVar(&o.Topology, "topology", o.Topology, "ensure: realise Subnets and Vpcs; external: somebody else does")
+	fs.StringVar(&o.Networks.PodCIDR, "default-cidr", o.Networks.PodCIDR, "under --topology=ensure: network of the subnet --default-ls, or one of each family joined by a comma, where that subnet doesn't exist; empty: make none")
+	fs.StringVar(&o.Networks.PodGateway, "default-gateway", o.Networks.PodGateway, "gateway in --default-cidr, empty: its first address")
+	fs.StringVar(&o.Networks.PodExclude, "default-exclude-ips", o.Networks.PodExclude, "addresses and ranges (10.16.0.2..10.16.0.9) in --default-cidr that no pod gets")
+	fs.StringVar(&o.Networks.NodeCIDR, "node-switch-cidr", o.Networks.NodeCIDR, "under --topology=ensure: network of the subnet --node-switch, or one of each family joined by a comma, where that subnet doesn't exist; empty: make none")
+	fs.StringVar(&o.Networks.NodeGateway, "node-switch-gateway", o.Networks.NodeGateway, "gateway in --node-switch-cidr, empty: its first address")
 	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "work only while holding the leader's lease")
 	fs.StringVar(&o.Namespace, "leader-elect-namespace", o.Namespace, "namespace of the leader's lease")
 	fs.DurationVar(&o.SweepPeriod, "sweep-period", o.SweepPeriod, "time between sweeps")
@@ -110,6 +119,9 @@ func (o *Options) complete(stderr io.Writer) error {
 		if _, err := netip.ParsePrefix(strings.TrimSpace(part)); err != nil && part != "" {
 			return fmt.Errorf("--service-cluster-ip-range: %q is no network: write it like 10.96.0.0/12", part)
 		}
+	}
+	if err := o.completeNetworks(); err != nil {
+		return err
 	}
 	if o.SweepPeriod < 0 || o.PendingAge < 0 {
 		return errors.New("--sweep-period and --pending-age must not be negative")
@@ -134,6 +146,19 @@ func (o *Options) complete(stderr io.Writer) error {
 	if o.Config.QPS == 0 {
 		o.Config = rest.CopyConfig(o.Config)
 		o.Config.QPS, o.Config.Burst = o.Serve.QPS, o.Serve.Burst
+	}
+	return nil
+}
+
+// completeNetworks leaves away what nobody needs, and refuses what can't be made.
+func (o *Options) completeNetworks() error {
+	if worker.Topology(o.Topology) != worker.Ensure || o.Network.NonPrimary {
+		o.Networks = topology.Networks{} // somebody else has the nodes' and the pods' networks
+		return nil
+	}
+	_, _, err := o.Networks.Objects(topology.Config{ClusterRouter: o.Network.ClusterRouter, DefaultSubnet: o.Network.DefaultSubnet, NodeSwitch: o.Network.NodeSwitch})
+	if err != nil {
+		return fmt.Errorf("--default-cidr, --node-switch-cidr and what belongs to them: %w", err)
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ func (o *Options) manager() (manager.Manager, error) {
 		return nil, err
 	}
 	mgr, err := ctrl.NewManager(o.Config, manager.Options{
-		Scheme: types, Cache: worker.CacheOptions(), Logger: o.Log,
+		Scheme: types, Cache: worker.CacheOptions(o.Routing), Logger: o.Log,
 		Client:         client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 		LeaderElection: o.LeaderElect, LeaderElectionID: leaseName, LeaderElectionNamespace: o.Namespace,
 		LeaderElectionReleaseOnCancel: true,
@@ -190,7 +190,7 @@ func (o *Options) worker(mgr manager.Manager, northbound *ovn.Client, registry *
 	w, err = worker.New(worker.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Ledger: ledger, LedgerSynced: store.Synced, Northbound: northbound,
 		Network: o.Network, Routing: o.Routing, Recorder: mgr.GetEventRecorder("berth-worker"), Metrics: metrics, Clock: o.Clock, Random: random,
-		Log: o.Log.WithName("worker"), Topology: worker.Topology(o.Topology), SweepPeriod: o.SweepPeriod, PendingAge: o.PendingAge,
+		Log: o.Log.WithName("worker"), Topology: worker.Topology(o.Topology), Networks: o.Networks, SweepPeriod: o.SweepPeriod, PendingAge: o.PendingAge,
 		Concurrency: o.Concurrency,
 	})
 	return w, store, ledger, err

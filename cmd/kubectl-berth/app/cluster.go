@@ -52,7 +52,7 @@ func (e *env) connect() (*cluster, error) {
 		return nil, fmt.Errorf("the API server is not known, give --kubeconfig or --context: %w", err)
 	}
 	cfg = rest.CopyConfig(cfg)
-	cfg.UserAgent, cfg.QPS, cfg.Burst = "kubectl-berth", 50, 100
+	cfg.UserAgent, cfg.QPS, cfg.Burst = "kubectl-berth", 200, 400
 	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	types := runtime.NewScheme()
 	if err := errors.Join(scheme.AddToScheme(types), catalog.AddToScheme(types)); err != nil {

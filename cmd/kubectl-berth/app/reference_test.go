@@ -85,7 +85,7 @@ func TestReference(t *testing.T) {
 // TestSchema holds the names of all fields: programs read them.
 func TestSchema(t *testing.T) {
 	var lines []string
-	for _, v := range []any{report.Status{}, report.Subnets{}, report.Leases{}, report.Who{}, report.Story{}, report.Audit{}, report.Reservation{}, report.Uninstall{}} {
+	for _, v := range []any{report.Status{}, report.Subnets{}, report.Leases{}, report.Who{}, report.Story{}, report.Audit{}, report.Reservation{}, report.Uninstall{}, report.Migration{}} {
 		typ := reflect.TypeOf(v)
 		lines = append(lines, fields(t, typ, typ.Name())...)
 	}

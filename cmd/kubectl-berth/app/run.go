@@ -1,8 +1,8 @@
 // Package app is the operator's command line.
 //
 // Invariant: what only looks writes nothing, for its ledger refuses all writes. What writes names the object as it was
-// read (UID and resourceVersion), and is done again without harm. Leases and ports are never changed from here: that is
-// the worker's, which is fenced and knows who waits.
+// read (UID and resourceVersion), and is done again without harm. Ports are never changed from here, and leases only by
+// rebuild, adopt and handback: all else is the worker's, which is fenced and knows who waits.
 package app
 
 import (
@@ -26,7 +26,7 @@ const (
 	ExitError = 1
 	// ExitUsage: the command line is wrong.
 	ExitUsage = 2
-	// ExitFound: audit found something, or who found nobody.
+	// ExitFound: audit found something, who found nobody, or a problem is in the way.
 	ExitFound = 3
 )
 
@@ -81,7 +81,8 @@ func NewCommand(streams genericiooptions.IOStreams, clk clock.Clock) *cobra.Comm
 		Use: "kubectl-berth", Short: "Look at the addresses of pods, and at Berth, which gives them",
 		Long: `Look at the addresses of pods, and at Berth, which gives them.
 
-Exit codes: 0 fine, 1 it could not be done, 2 the command line is wrong, 3 audit found something or who found nobody.`,
+Exit codes: 0 fine, 1 it could not be done, 2 the command line is wrong, 3 audit found something, who
+found nobody, or adopt or handback found a problem and wrote nothing.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl berth"},
 		SilenceErrors: true, SilenceUsage: true,
 		Args: usageArgs(func(cmd *cobra.Command, args []string) error {
@@ -111,7 +112,7 @@ Exit codes: 0 fine, 1 it could not be done, 2 the command line is wrong, 3 audit
 	e.complete(root, "output", func(context.Context, string) ([]string, error) { return report.Formats(), nil })
 	e.complete(root, "namespace", e.namespaceNames)
 	root.AddCommand(e.statusCommand(), e.subnetsCommand(), e.leasesCommand(), e.whoCommand(), e.whyCommand(), e.auditCommand(), e.reserveCommand(),
-		e.releaseCommand(), e.uninstallCommand())
+		e.releaseCommand(), e.rebuildCommand(), e.adoptCommand(), e.handbackCommand(), e.uninstallCommand())
 	return root
 }
 

@@ -28,6 +28,12 @@ func TestExitCodes(t *testing.T) {
 		"no name":              {[]string{"reserve", "ovn-default", "10.16.0.60", "--for", "A B"}, ExitUsage, "no object can have"},
 		"not sure":             {[]string{"uninstall", "--strip-finalizers"}, ExitUsage, "--yes"},
 		"nothing to do":        {[]string{"uninstall", "--yes"}, ExitUsage, "--strip-finalizers"},
+		"adopt what":           {[]string{"adopt"}, ExitUsage, "--all"},
+		"adopt both":           {[]string{"adopt", "--all", "--subnet=tiny"}, ExitUsage, "--all"},
+		"adopt nowhere":        {[]string{"adopt", "--subnet=nowhere"}, ExitError, "kubectl berth subnets"},
+		"hand back what":       {[]string{"handback"}, ExitUsage, "--subnet"},
+		"rebuild nowhere":      {[]string{"rebuild", "nowhere"}, ExitError, "kubectl berth subnets"},
+		"rebuild broken":       {[]string{"rebuild", "broken"}, ExitError, "nonsense"},
 		"no such pod":          {[]string{"why", "nobody", "-n", "shop"}, ExitError, "--namespace"},
 		"database unreachable": {[]string{"audit", "--northbound", "unix:/nowhere", "--northbound-timeout=50ms"}, ExitError, "leave --northbound away"},
 		"nobody":               {[]string{"who", "10.16.0.99"}, ExitFound, ""},
@@ -71,7 +77,7 @@ func TestCompletion(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"commands": {[]string{"re"}, []string{"release", "reserve"}},
+		"commands": {[]string{"re"}, []string{"rebuild", "release", "reserve"}},
 		"pods":     {[]string{"why", "-n", "shop", "w"}, []string{"web-0", "web-1"}},
 		"one pod":  {[]string{"why", "-n", "shop", "web-0", ""}, nil},
 		"subnets":  {[]string{"reserve", "o"}, []string{"ovn-default"}},
