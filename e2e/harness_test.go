@@ -7,6 +7,7 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -25,6 +26,8 @@ import (
 
 	"github.com/berth-net/berth/e2e/cluster"
 	"github.com/berth-net/berth/e2e/proc"
+	"github.com/berth-net/berth/e2e/sampling"
+	"github.com/berth-net/berth/internal/sampler"
 	"github.com/berth-net/berth/pkg/api/berth/v1alpha1"
 	"github.com/berth-net/berth/pkg/ipam"
 )
@@ -32,7 +35,8 @@ import (
 // harness is the cluster that all tests of this package share, one after the other.
 type harness struct {
 	*cluster.Cluster
-	dynamic dynamic.Interface
+	dynamic  dynamic.Interface
+	sampling *sampling.Sampling
 }
 
 // shared is the one cluster of this test binary: starting one takes longer than any test.
@@ -58,12 +62,21 @@ func start(t *testing.T) *harness {
 			return
 		}
 		d, err := dynamic.NewForConfig(c.Config())
-		shared.h, shared.err = &harness{Cluster: c, dynamic: d}, err
+		if err != nil {
+			shared.err = err
+			return
+		}
+		shared.h = &harness{Cluster: c, dynamic: d}
+		shared.h.sampling, shared.err = sampling.Start(ctx, c.Config(), c.NBSocket(), sampler.DefaultAllowed(30*time.Second))
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
 	t.Cleanup(func() {
+		broken, samples := shared.h.sampling.Broken()
+		for _, v := range broken {
+			t.Errorf("after %d samples: %v", samples, v)
+		}
 		if t.Failed() {
 			shared.h.dump(t)
 		}
@@ -77,7 +90,7 @@ func stopCluster() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := shared.h.Down(ctx); err != nil {
+	if err := errors.Join(shared.h.sampling.Stop(), shared.h.Down(ctx)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 }
@@ -245,15 +258,38 @@ func (h *harness) empty(ctx context.Context, t *testing.T) {
 	h.until(ctx, t, "the accounts are empty", func() bool {
 		leases, who = h.leases(ctx, t)
 		ports = len(h.nbctl(ctx, t, "--bare", "--columns=name", "find", "Logical_Switch_Port", "external_ids:pod!=\"\""))
-		members = len(h.nbctl(ctx, t, "--bare", "--columns=ports", "list", "Port_Group"))
+		members = h.members(ctx, t)
 		l, err := h.dynamic.Resource(resource("kubeovn.io", "v1", "ips")).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		records = len(l.Items)
+		records = 0
+		for _, ip := range l.Items { // nodes have theirs on the join switch
+			if !strings.HasPrefix(ip.GetName(), "node-") {
+				records++
+			}
+		}
 		return leases+ports+members+records == 0
 	})
 	t.Logf("accounts empty after another %s", time.Since(began).Round(time.Millisecond))
+}
+
+// members counts the members of port groups that are no nodes' ports.
+func (h *harness) members(ctx context.Context, t *testing.T) (n int) {
+	t.Helper()
+	all := h.nbctl(ctx, t, "--bare", "--columns=_uuid,name", "list", "Logical_Switch_Port")
+	nodes := map[string]bool{}
+	for i := 1; i < len(all); i++ {
+		if strings.HasPrefix(all[i], "node-") {
+			nodes[all[i-1]] = true
+		}
+	}
+	for _, m := range h.nbctl(ctx, t, "--bare", "--columns=ports", "list", "Port_Group") {
+		if !nodes[m] {
+			n++
+		}
+	}
+	return n
 }
 
 // nbctl gives the words that ovn-nbctl prints.

@@ -137,6 +137,7 @@ func (w *world) worker(ctx context.Context, address string, ops net.Listener) {
 	work := worker.DefaultOptions()
 	work.Config, work.OpsListener, work.Namespace = w.api.Config(), ops, "berth-system"
 	work.Serve.MetricsAddr, work.Serve.LogLevel, work.OVN.Addr, work.Topology = "0", "error", address, "ensure"
+	work.Networks.PodCIDR, work.Networks.NodeCIDR = "", "" // the objects have all that is shown
 	work.LeaderElect, work.SweepPeriod, work.PendingAge = false, time.Second, 3*time.Second
 	w.group.Go(func() error { return worker.Run(ctx, work) })
 }

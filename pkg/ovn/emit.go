@@ -184,7 +184,11 @@ func (c *composer) updatePort(have nb.LogicalSwitchPort, p nb.Port, dhcp [2][]st
 		}
 	}
 	m := mapDifference(colExternalIDs, have.ExternalIDs, want.ExternalIDs, owned...)
-	m = append(m, mapDifference(colOptions, have.Options, want.Options, splitList(have.ExternalIDs[nb.KeyOptions])...)...)
+	options := splitList(have.ExternalIDs[nb.KeyOptions])
+	if want.Type == nb.TypeRouter {
+		options = append(options, nb.OptionNATAddresses)
+	}
+	m = append(m, mapDifference(colOptions, have.Options, want.Options, options...)...)
 	c.emitRows(alter(tablePort, have.UUID, set, m)...)
 }
 

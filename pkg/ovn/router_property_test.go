@@ -61,7 +61,7 @@ func newGround(t *testing.T) *ground {
 // apply brings the rows of a topology into the database, and retires the switches and routers of what is gone. It returns
 // how many transactions that took.
 func (g *ground) apply(r *rapid.T, in topology.Input) int64 {
-	in.Config = topology.Config{ClusterRouter: "ovn-cluster", DefaultSubnet: "ovn-default", NodeSwitch: "join"}
+	in.Config = landConfig()
 	rows, _ := topology.Rows(in)
 	ch := Change{Key: "topology", Ensure: rows}
 	for _, sw := range g.c.Switches() {
@@ -90,6 +90,12 @@ type land struct {
 	vpcs    map[string]*kubeovnv1.Vpc
 	nodes   map[string]topology.Node
 	vlans   map[string]*kubeovnv1.Vlan
+	// external is how the cluster router gets to the subnet of that name.
+	external topology.External
+}
+
+func landConfig() topology.Config {
+	return topology.Config{ClusterRouter: "ovn-cluster", DefaultSubnet: "ovn-default", NodeSwitch: "join", ExternalSubnet: "external"}
 }
 
 func (l *land) input() topology.Input {
@@ -98,6 +104,7 @@ func (l *land) input() topology.Input {
 	in.Vpcs = slices.Collect(maps.Values(l.vpcs))
 	in.Nodes = slices.Collect(maps.Values(l.nodes))
 	in.Vlans = slices.Collect(maps.Values(l.vlans))
+	in.External = l.external
 	return in
 }
 
@@ -164,7 +171,27 @@ func (l *land) editNode(r *rapid.T) {
 	for _, text := range rapid.SampledFrom([][]string{nil, {"100.64.0.%d"}, {"100.64.0.%d", "fd00:100::%d"}}).Draw(r, "join") {
 		n.Join = append(n.Join, netip.MustParseAddr(fmt.Sprintf(text, host)))
 	}
+	n.Chassis = rapid.SampledFrom([]string{"", "c-" + name, "c-" + name}).Draw(r, "chassis")
+	n.Labels = rapid.SampledFrom([]map[string]string{nil, {topology.LabelExternalGateway: "true"}}).Draw(r, "labels")
 	l.nodes[name] = n
+}
+
+// editExternal changes the external network, or how the cluster router gets there.
+func (l *land) editExternal(r *rapid.T) {
+	pick := func(what string, choices ...string) string { return rapid.SampledFrom(choices).Draw(r, what) }
+	l.external = topology.ReadExternal(map[string]string{
+		"enable-external-gw": pick("external", "true", "true", "false"), "type": pick("type", "centralized", "distributed"),
+		"external-gw-nodes": pick("nodes", "", "n1", "a-b,n1"), "nic-ip": pick("networks", "10.9.0.254/24", "10.9.0.253/24,fd09::fe/64", "none"),
+		// As it is kept, a MAC must be the same whatever was before.
+		"nic-mac": topology.DefaultMAC("ovn-cluster/external"),
+	})
+	delete(l.subnets, "external")
+	if rapid.IntRange(0, 4).Draw(r, "fate") == 0 {
+		return
+	}
+	s := &kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "external"}}
+	s.Spec.CIDRBlock, s.Spec.Vlan, s.Spec.LogicalGateway = "10.9.0.0/24", pick("vlan", "", "v1", "v1"), rapid.IntRange(0, 3).Draw(r, "logical") == 0
+	l.subnets["external"] = s
 }
 
 func (l *land) editVlan(r *rapid.T) {
@@ -177,7 +204,7 @@ func (l *land) editVlan(r *rapid.T) {
 func (l *land) mend(r *rapid.T) {
 	for range 10 {
 		in := l.input()
-		in.Config = topology.Config{ClusterRouter: "ovn-cluster", DefaultSubnet: "ovn-default", NodeSwitch: "join"}
+		in.Config = landConfig()
 		rows, _ := topology.Rows(in)
 		if len(rows.Held) == 0 {
 			return
@@ -220,7 +247,7 @@ func TestTopologyIsWhatAFreshOneWouldBe(t *testing.T) {
 			}
 		}
 		r.Repeat(map[string]func(*rapid.T){
-			"subnets": act(l.editSubnet), "vpcs": act(l.editVpc), "nodes": act(l.editNode), "vlans": act(l.editVlan),
+			"subnets": act(l.editSubnet), "vpcs": act(l.editVpc), "nodes": act(l.editNode), "vlans": act(l.editVlan), "external": act(l.editExternal),
 		})
 		l.mend(r)
 		pass()

@@ -2,7 +2,9 @@ package ovn
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -173,5 +175,76 @@ func TestHeldSubnetKeepsItsRows(t *testing.T) {
 	after, _ := dumpTopology(g.c)
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("rows (-before +after):\n%s", diff)
+	}
+}
+
+// TestExternalNetwork connects the cluster router to a physical network where it was connected by hand, has nodes come and
+// go, and takes it off again.
+func TestExternalNetwork(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	in := topology.Input{
+		Subnets: []*kubeovnv1.Subnet{{ObjectMeta: metav1.ObjectMeta{Name: "external"}, Spec: kubeovnv1.SubnetSpec{CIDRBlock: "10.90.0.0/24", Vlan: "v"}}},
+		Vlans:   []*kubeovnv1.Vlan{{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: kubeovnv1.VlanSpec{Provider: "pn"}}},
+		Nodes:   []topology.Node{{Name: "n1", Chassis: "c1"}, {Name: "n2", Chassis: "c2"}},
+	}
+	g.s.nbctl("lrp-add", "ovn-cluster", "ovn-cluster-external", "02:00:00:00:00:01", "10.90.0.253/24")
+	g.s.nbctl("lrp-set-gateway-chassis", "ovn-cluster-external", "c1", "7")
+	g.s.nbctl("lrp-set-gateway-chassis", "ovn-cluster-external", "c9", "9")
+	kept := g.find("_uuid", "Gateway_Chassis", "chassis_name=c1")
+	waitUntil(t, g.c, func() bool {
+		p, ok := g.c.RouterPort("ovn-cluster-external")
+		return ok && len(p.GatewayChassis) == 2
+	})
+	say := func(nodes, mac string) {
+		t.Helper()
+		in.External = topology.ReadExternal(map[string]string{"enable-external-gw": "true", "external-gw-nodes": nodes, "nic-ip": "10.90.0.254/24", "nic-mac": mac})
+		if n := g.apply(nil, in); n != 1 {
+			t.Errorf("%d transactions, want 1", n)
+		}
+		if n := g.apply(nil, in); n != 0 {
+			t.Errorf("%d transactions without a change", n)
+		}
+	}
+	nodes := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, r := range rowsOf[*chassisRow](g.c, tableChassis) {
+			got = append(got, fmt.Sprint(r.Name, " ", r.ChassisName, " ", r.Priority))
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("chassis (-want +got):\n%s", diff)
+		}
+	}
+	say("n2,n1", "")
+	nodes("ovn-cluster-external-c1 c1 99", "ovn-cluster-external-c2 c2 100")
+	if got := g.find("_uuid", "Gateway_Chassis", "chassis_name=c1"); got != kept {
+		t.Errorf("row of c1: %s, want the one that was there, %s", got, kept)
+	}
+	mac := func() string { return g.find("mac,networks", "Logical_Router_Port", "name=ovn-cluster-external") }
+	if got, want := mac(), "02:00:00:00:00:01\n10.90.0.254/24"; got != want {
+		t.Errorf("port %q, want %q", got, want)
+	}
+	say("n1", "0a:58:0a:5a:00:fe")
+	nodes("ovn-cluster-external-c1 c1 100")
+	if got, want := mac(), "0a:58:0a:5a:00:fe\n10.90.0.254/24"; got != want {
+		t.Errorf("port %q, want %q", got, want)
+	}
+	in.External = topology.External{}
+	g.apply(nil, in)
+	nodes()
+	for _, name := range []string{"ovn-cluster-external", "external-ovn-cluster"} {
+		if got := g.find("name", "Logical_Router_Port", "name="+name) + g.find("name", "Logical_Switch_Port", "name="+name); got != "" {
+			t.Errorf("%s is still there", got)
+		}
+	}
+}
+
+func TestChassisPriority(t *testing.T) {
+	for place, want := range map[int]int{0: 100, 1: 99, 98: 2, 99: 1, 100: 1, 40000: 1} {
+		if got := chassisPriority(place); got != want {
+			t.Errorf("place %d: %d, want %d", place, got, want)
+		}
 	}
 }

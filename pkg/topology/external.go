@@ -35,8 +35,8 @@ type External struct {
 	MAC      string
 	// Nodes may do the work, besides those that are labelled for it.
 	Nodes []string
-	// Err tells what is wrong with what is asked for, Unread that nobody knows what is asked for. What there is stays.
-	Err, Unread error
+	// Err tells what is wrong with what is asked for. What there is stays.
+	Err error
 }
 
 // ReadExternal reads the ConfigMap's data. When every node translates for itself, the list of nodes isn't looked at.
@@ -133,19 +133,14 @@ func (b *builder) addExternal() {
 			b.find(KindVpc, v.Name, &ExternalRouterError{Vpc: v.Name, ClusterRouter: b.in.Config.ClusterRouter})
 		}
 	}
-	unread := b.in.External.Unread
-	if !WantsExternal(b.in) && unread == nil {
+	if !WantsExternal(b.in) {
 		return
 	}
 	s, err := ExternalSubnet(b.in)
-	if err == nil && unread == nil {
-		err = b.addExternalLink(s.Name)
-	}
-	if s != nil && (err != nil || unread != nil) {
-		b.rows.Held = append(b.rows.Held, s.Name)
-	}
-	if unread != nil {
-		err = unread
+	if err == nil {
+		if err = b.addExternalLink(s.Name); err != nil {
+			b.rows.Held = append(b.rows.Held, s.Name)
+		}
 	}
 	if err != nil {
 		b.find(KindVpc, b.in.Config.ClusterRouter, err)

@@ -278,7 +278,11 @@ func (b *builder) addLink(s plannedSubnet) error {
 	if s.Spec.RouteTable != "" {
 		row.Options = map[string]string{nb.OptionRouteTable: s.Spec.RouteTable}
 	}
-	b.rows.RouterPorts = append(b.rows.RouterPorts, nb.RouterPort{Router: router, Row: row})
+	port := nb.RouterPort{Router: router, Row: row}
+	if s.Name == b.in.Config.ExternalSubnet {
+		port.Chassis = []string{} // it may have had some as the external network
+	}
+	b.rows.RouterPorts = append(b.rows.RouterPorts, port)
 	b.rows.Ports = append(b.rows.Ports, nb.Port{Switch: s.Name, Row: nb.LogicalSwitchPort{
 		Name: switchPort, Type: nb.TypeRouter, Addresses: []string{"router"},
 		Options:     map[string]string{nb.OptionRouterPort: routerPort},

@@ -60,8 +60,7 @@ func TestRows(t *testing.T) {
 		ProviderNetworks: []*kubeovnv1.ProviderNetwork{{ObjectMeta: metav1.ObjectMeta{Name: "pn"}}},
 		MAC:              func(seed string) string { return "mac of " + seed },
 	}
-	in.Vpcs[0].Spec.VpcPeerings = nil
-	want := nb.Rows{Routers: []nb.LogicalRouter{router("ovn-cluster", "true"), router("v1", "true")}, Whole: true}
+	want := nb.Rows{Routers: []nb.LogicalRouter{router("ovn-cluster", "true"), router("v1", "false")}, Whole: true}
 	for _, name := range []string{"attached", "dual", "lgw", "private", "underlay"} {
 		want.Switches = append(want.Switches, nb.LogicalSwitch{Name: name, ExternalIDs: topo()})
 	}

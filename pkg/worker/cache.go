@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -18,13 +20,19 @@ func Scheme() (*runtime.Scheme, error) {
 	return s, errors.Join(scheme.AddToScheme(s), catalog.AddToScheme(s))
 }
 
-// CacheOptions keeps only what the worker looks at, so that a large cluster fits into little memory.
-func CacheOptions() cache.Options {
+// CacheOptions keeps only what the worker looks at, so that a large cluster fits into little memory. Of all ConfigMaps it
+// is allowed to read one.
+func CacheOptions(r Routing) cache.Options {
+	external := r.externalKey()
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:  {Transform: slimPod},
 			&corev1.Node{}: {Transform: catalog.SlimNode},
+			&corev1.ConfigMap{}: {
+				Namespaces: map[string]cache.Config{external.Namespace: {}},
+				Field:      fields.OneTermEqualSelector(metav1.ObjectNameField, external.Name),
+			},
 		},
 	}
 }

@@ -173,7 +173,7 @@ func (w *world) start(o worldOptions) {
 	w.t.Helper()
 	types, err := Scheme()
 	w.must(err)
-	mgr, err := ctrl.NewManager(w.kube.Config(), manager.Options{Scheme: types, Cache: CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}})
+	mgr, err := ctrl.NewManager(w.kube.Config(), manager.Options{Scheme: types, Cache: CacheOptions(Routing{}), Metrics: metricsserver.Options{BindAddress: "0"}})
 	w.must(err)
 	m, err := NewMetrics(nil)
 	w.must(err)

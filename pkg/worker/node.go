@@ -27,9 +27,13 @@ import (
 // suffixPortName is the annotation that tells a node's daemon which port is its own.
 const suffixPortName = "port_name"
 
+// suffixChassis is the annotation by which a node's daemon tells its name in OVN.
+const suffixChassis = "chassis"
+
 // nodeInput reads what rows need to know of a node, but for its place on the join switch.
 func nodeInput(n *corev1.Node) topology.Node {
-	out := topology.Node{Name: n.Name, Created: n.CreationTimestamp.Time, Labels: n.Labels}
+	out := topology.Node{Name: n.Name, Created: n.CreationTimestamp.Time, Labels: n.Labels,
+		Chassis: n.Annotations[network.Key(network.DefaultProvider, suffixChassis)]}
 	for _, a := range n.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
 			out.Internal = append(out.Internal, ip.Unmap())

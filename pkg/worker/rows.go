@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -159,7 +158,7 @@ func (w *Worker) outer(ctx context.Context, s *subject, i *ovn.InterfaceInput, c
 // external reads the way out from the ConfigMap and the external subnet.
 func (w *Worker) external(ctx context.Context) (ovn.External, error) {
 	var config corev1.ConfigMap
-	key := client.ObjectKey{Namespace: cmp.Or(w.Routing.ExternalNamespace, "kube-system"), Name: externalConfigMap}
+	key := w.Routing.externalKey()
 	if err := w.Live.Get(ctx, key, &config); client.IgnoreNotFound(err) != nil {
 		return ovn.External{}, fmt.Errorf("read ConfigMap %s: %w", key, err)
 	}
@@ -167,7 +166,7 @@ func (w *Worker) external(ctx context.Context) (ovn.External, error) {
 	if err != nil {
 		return ovn.External{}, err
 	}
-	return ovn.ReadExternal(config.Data, cat.Subnets[cmp.Or(w.Routing.ExternalSubnet, "external")].Gateway), nil
+	return ovn.ReadExternal(config.Data, cat.Subnets[w.Routing.externalSubnet()].Gateway), nil
 }
 
 // givenUp gives the pods that still have one of the EIPs and don't need it any more: they are being deleted, or no longer

@@ -60,7 +60,7 @@ func (w *Worker) Setup(ctx context.Context, mgr manager.Manager) error {
 	if w.Topology != Ensure {
 		return w.setupUnrealised(mgr)
 	}
-	if err := errors.Join(mgr.Add(manager.RunnableFunc(w.statusLoop)), w.setupTopology(mgr), w.setupSecurity(mgr)); err != nil {
+	if err := errors.Join(mgr.Add(manager.RunnableFunc(w.statusLoop)), mgr.Add(manager.RunnableFunc(w.makeNetworks)), w.setupTopology(mgr), w.setupSecurity(mgr)); err != nil {
 		return fmt.Errorf("watch topology: %w", err)
 	}
 	return nil

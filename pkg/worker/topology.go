@@ -29,6 +29,8 @@ type landscape struct {
 	nodes   map[string]*corev1.Node
 	// places are the leases of nodes on the join switch, by node, and of routers in underlay subnets, by subnet.
 	places, links map[string][]ipam.Held
+	// outer are the leases of the cluster router in the external subnet.
+	outer []ipam.Held
 	// status is that of Subnets, as it was read.
 	status map[string]kubeovnv1.SubnetStatus
 }
@@ -46,7 +48,7 @@ func (w *Worker) reconcileTopology(ctx context.Context, _ reconcile.Request) (re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	errs := []error{w.fill(ctx, l), w.placeNodes(ctx, l), w.placeLinks(ctx, l)}
+	errs := []error{w.fill(ctx, l), w.placeNodes(ctx, l), w.placeLinks(ctx, l), w.placeExternal(ctx, l)}
 	rows, findings := topology.Rows(l.Input)
 	w.tell(findings)
 	ch := ovn.Change{Key: "topology", Ensure: rows}
@@ -84,8 +86,10 @@ func (w *Worker) survey(ctx context.Context) (*landscape, error) {
 	}
 	l := &landscape{catalog: cat, nodes: map[string]*corev1.Node{}, places: map[string][]ipam.Held{}, links: map[string][]ipam.Held{},
 		status: map[string]kubeovnv1.SubnetStatus{}}
-	l.Config = topology.Config{ClusterRouter: w.Network.ClusterRouter, DefaultSubnet: w.Network.DefaultSubnet,
-		NodeSwitch: w.Network.NodeSwitch, EnableLB: w.Routing.EnableLB, ServiceCIDRs: networksIn(w.Routing.ServiceCIDRs)}
+	l.Config = w.topologyConfig()
+	if l.External, err = w.readExternal(ctx); err != nil {
+		return nil, err
+	}
 	for i := range subnets.Items {
 		l.Subnets = append(l.Subnets, &subnets.Items[i])
 	}

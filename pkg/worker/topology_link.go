@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,7 +43,9 @@ func (w *Worker) placeLinks(ctx context.Context, l *landscape) error {
 		if !topology.NeedsU2O(s) || !ok || cat.Set == nil || s.DeletionTimestamp != nil {
 			continue
 		}
-		held, err := w.placeLink(ctx, s, cat)
+		text := cmp.Or(s.Spec.U2OInterconnectionIP, s.Status.U2OInterconnectionIP)
+		asked := slices.DeleteFunc(addressesIn(text), func(a netip.Addr) bool { return !within(cat.Set, a) })
+		held, err := w.placeLink(ctx, cat, asked, cat.Set.Families())
 		if refusal, ok := ipam.AsRefusal(err); ok {
 			w.tellOnce("link "+s.Name+" "+refusal.Error(), "An underlay subnet can't be joined to the overlay", "subnet", s.Name, "reason", refusal.Error())
 			continue
@@ -57,15 +60,11 @@ func (w *Worker) placeLinks(ctx context.Context, l *landscape) error {
 	return errors.Join(errs...)
 }
 
-func (w *Worker) placeLink(ctx context.Context, s *kubeovnv1.Subnet, cat network.Subnet) ([]ipam.Held, error) {
+// placeLink leases the router one address of each family in a subnet: those asked for, or what it has, or any.
+func (w *Worker) placeLink(ctx context.Context, cat network.Subnet, asked []netip.Addr, families []ipam.Family) ([]ipam.Held, error) {
 	o := gatewayOf(cat)
-	text := s.Spec.U2OInterconnectionIP
-	if text == "" {
-		text = s.Status.U2OInterconnectionIP
-	}
-	asked := slices.DeleteFunc(addressesIn(text), func(a netip.Addr) bool { return !within(cat.Set, a) })
 	var have []ipam.Held
-	for _, f := range cat.Set.Families() {
+	for _, f := range families {
 		for _, h := range w.Ledger.ByOwner(o) {
 			if !w.link(h) || ipam.FamilyOf(h.Address) != f || !within(cat.Set, h.Address) {
 				continue
@@ -77,10 +76,10 @@ func (w *Worker) placeLink(ctx context.Context, s *kubeovnv1.Subnet, cat network
 			}
 		}
 	}
-	if len(have) == len(cat.Set.Families()) {
+	if len(have) == len(families) {
 		return have, nil
 	}
-	ir := ipam.InterfaceRequest{Candidates: []ipam.Source{{Subnet: cat.Set}}, Reservation: o, NoMAC: true}
+	ir := ipam.InterfaceRequest{Candidates: []ipam.Source{{Subnet: cat.Set}}, Reservation: o, NoMAC: true, Families: families}
 	if len(asked) > 0 {
 		ir.Choices = [][]netip.Addr{asked}
 	}
@@ -178,7 +177,7 @@ func (w *Worker) giveBack(ctx context.Context, l *landscape) error {
 		case w.place(h) && l.nodes[name] == nil:
 			nodes[name] = append(nodes[name], h)
 		case w.place(h) && len(l.places[name]) > 0 && !slices.ContainsFunc(l.places[name], same),
-			w.link(h) && l.unlinked(name) || w.link(h) && len(l.links[name]) > 0 && !slices.ContainsFunc(l.links[name], same):
+			w.link(h) && l.unlinked(name) || w.link(h) && len(l.linksOf(name)) > 0 && !slices.ContainsFunc(l.linksOf(name), same):
 			errs = append(errs, w.free(ctx, []ipam.Held{h}))
 		}
 	}
@@ -188,8 +187,11 @@ func (w *Worker) giveBack(ctx context.Context, l *landscape) error {
 	return errors.Join(errs...)
 }
 
-// unlinked tells that a subnet isn't there, or isn't to be joined to the overlay.
+// unlinked tells that a subnet isn't there, or has no router beside its gateway.
 func (l *landscape) unlinked(subnet string) bool {
+	if s, err := topology.ExternalSubnet(l.Input); err == nil && s.Name == subnet {
+		return !topology.WantsExternal(l.Input)
+	}
 	i := slices.IndexFunc(l.Subnets, func(s *kubeovnv1.Subnet) bool { return s.Name == subnet })
 	return i < 0 || !topology.NeedsU2O(l.Subnets[i])
 }

@@ -37,6 +37,7 @@ func (w *Worker) setupTopology(mgr manager.Manager) error {
 		Watches(&kubeovnv1.Subnet{}, one, spec).Watches(&kubeovnv1.Vpc{}, one, spec).
 		Watches(&kubeovnv1.Vlan{}, one, spec).Watches(&kubeovnv1.ProviderNetwork{}, one, spec).
 		Watches(&corev1.Node{}, one, nodes).
+		Watches(&corev1.ConfigMap{}, one). // the cache has that of the external network alone
 		WithOptions(controller.Options{SkipNameValidation: &skip, RateLimiter: backoff()}).
 		Complete(reconcile.Func(w.reconcileTopology))
 }

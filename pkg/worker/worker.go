@@ -19,6 +19,7 @@ import (
 	"github.com/berth-net/berth/pkg/lifecycle"
 	"github.com/berth-net/berth/pkg/network"
 	"github.com/berth-net/berth/pkg/ovn"
+	"github.com/berth-net/berth/pkg/topology"
 )
 
 // Options of a Worker. All fields are needed unless said otherwise.
@@ -48,6 +49,8 @@ type Options struct {
 	Log logr.Logger
 	// Topology is Ensure or External.
 	Topology Topology
+	// Networks are made under Ensure where they don't exist; the zero value has none.
+	Networks topology.Networks
 	// SweepPeriod is the time between sweeps; zero means 30 s.
 	SweepPeriod time.Duration
 	// PendingAge is how long a lease without a pod is watched; zero means lifecycle.DefaultPendingAge.
