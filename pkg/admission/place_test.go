@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -53,9 +54,13 @@ func (s *seeded) Read(b []byte) (int, error) {
 
 func newPlace(t testing.TB) place {
 	t.Helper()
-	at := clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
+	return newPlaceOver(t, memstore.New(), clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)))
+}
+
+func newPlaceOver(t testing.TB, store ipam.Store, at clock.Clock) place {
+	t.Helper()
 	random := &seeded{from: rand.NewChaCha8([32]byte{1})}
-	ledger, err := ipam.New(ipam.Options{Store: memstore.New(), Replica: "one", Clock: at, Random: random})
+	ledger, err := ipam.New(ipam.Options{Store: store, Replica: "one", Clock: at, Random: random})
 	if err != nil {
 		t.Fatal(err)
 	}
