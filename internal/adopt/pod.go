@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -31,17 +32,18 @@ func PodOf(p *corev1.Pod, cat network.Catalog, cfg network.Config) Pod {
 	out := Pod{Pod: p, Owner: owner, Identity: network.Identity(network.PodOf(p), owner), Networks: network.Carried(p.Annotations)}
 	for i := range out.Networks {
 		if n := &out.Networks[i]; n.Subnet == "" {
-			n.Subnet = subnetOf(*n, cat)
+			n.Subnet = SubnetOf(*n, cat)
 		}
 	}
 	return out
 }
 
-// subnetOf is the one subnet of the network's provider that has its addresses; empty: there is none, or several.
-func subnetOf(n network.CarriedInterface, cat network.Catalog) string {
+// SubnetOf is the one subnet of the network's provider that has its addresses; empty: there is none, or several.
+func SubnetOf(n network.CarriedInterface, cat network.Catalog) string {
 	found := ""
 	for name, s := range cat.Subnets {
-		if s.Set == nil || s.Provider() != n.Provider || len(n.Addresses) == 0 {
+		several := s.Provider() != network.DefaultProvider && strings.HasPrefix(n.Provider, s.Provider()+".") // interfaces of one attachment
+		if s.Set == nil || s.Provider() != n.Provider && !several || len(n.Addresses) == 0 {
 			continue
 		}
 		holds := func(a netip.Addr) bool {

@@ -153,7 +153,7 @@ func TestAllocationsByPodSize(t *testing.T) {
 	ours, theirs := servers(t)
 	small, large := fullReview(t, 1), fullReview(t, 60)
 	one, sixty := allocations(t, ours, small), allocations(t, ours, large)
-	if sixty > one+2 {
+	if sixty > one+20 { // an allocation for each container would be 59 more; some noise is the test server's
 		t.Errorf("%v allocations for a pod of one container, %v for one of sixty", one, sixty)
 	}
 	if other := allocations(t, theirs, large); sixty*4 > other {

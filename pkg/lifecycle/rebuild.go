@@ -128,8 +128,16 @@ type contender struct {
 	strength int
 }
 
+// networkAt is one network of a claim's pod, by one of its addresses.
+type networkAt struct {
+	carried
+	provider string
+}
+
 type rebuilder struct {
 	Loss
+	places  map[networkAt]string // the subnets that leases tell
+	records map[string]Record
 	vouched map[carried]string // UIDs of the pods that ports and records speak for
 	at      map[spot]ipam.Held
 	macs    map[string]bool // claim and MAC of leases of MACs alone
@@ -141,10 +149,12 @@ type rebuilder struct {
 // address that has it which a port or a record speaks for, else one that runs, else the oldest. A lease that another got
 // meanwhile gives way to one that is spoken for, unless its pod's network is in use.
 func Rebuild(in Loss) Rebuilt {
-	r := &rebuilder{Loss: in, vouched: map[carried]string{}, at: map[spot]ipam.Held{}, macs: map[string]bool{}, rivals: map[spot][]contender{}}
+	r := &rebuilder{Loss: in, places: map[networkAt]string{}, records: map[string]Record{}, vouched: map[carried]string{},
+		at: map[spot]ipam.Held{}, macs: map[string]bool{}, rivals: map[spot][]contender{}}
 	for _, l := range in.Leases {
 		if l.Address.IsValid() {
 			r.at[spot{l.Subnet, l.Address}] = l
+			r.places[networkAt{carried{l.Claim, l.Address}, l.Provider}] = l.Subnet
 		} else {
 			r.macs[macKey(l.Claim, l.MAC)] = true
 		}
@@ -175,6 +185,7 @@ func (r *rebuilder) witnesses() {
 		}
 	}
 	for _, x := range r.Records {
+		r.records[x.Name] = x
 		for _, a := range x.Addresses {
 			if at := (carried{x.Claim, a}); x.Claim != "" && x.PodUID != "" && r.vouched[at] == "" {
 				r.vouched[at] = x.PodUID
@@ -191,13 +202,17 @@ func (r *rebuilder) contend() {
 		if p.Claim == "" {
 			bare[p.UID] = p
 		}
-		for k := range p.Holdings {
-			h := &p.Holdings[k]
+		for _, h := range p.Holdings {
+			if h.Subnet == "" {
+				h.Subnet = r.place(p, h)
+			}
 			for _, a := range h.Addresses {
-				r.add(p, h, a)
+				if h.Subnet != "" {
+					r.add(p, &h, a)
+				}
 			}
 			if len(h.Addresses) == 0 && p.Claim != "" && !p.Leaving { // a network of MACs alone
-				r.settleMAC(contender{Claimant: p, holding: h, strength: carriesIt})
+				r.settleMAC(contender{Claimant: p, holding: &h, strength: carriesIt})
 			}
 		}
 	}
@@ -213,6 +228,19 @@ func (r *rebuilder) contend() {
 			delete(bare, pod.UID)
 		}
 	}
+}
+
+// place is the subnet of a network that another CNI plugs in: the pod doesn't name it, but its lease or its record does.
+func (r *rebuilder) place(p *Claimant, h Holding) string {
+	for _, a := range h.Addresses {
+		if subnet := r.places[networkAt{carried{p.Claim, a}, h.Provider}]; subnet != "" {
+			return subnet
+		}
+	}
+	if x := r.records[network.PortName(p.Identity, p.Namespace, h.Provider)]; x.PodUID == p.UID && x.Claim == p.Claim {
+		return x.Subnet
+	}
+	return ""
 }
 
 func (r *rebuilder) add(p *Claimant, h *Holding, a netip.Addr) {

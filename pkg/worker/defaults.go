@@ -26,8 +26,10 @@ const (
 
 // makeNetworks makes the Vpc and the Subnets that a cluster begins with, where they don't exist. It looks at each once in
 // the life of a leader: what is changed, deleted or being deleted afterwards is somebody's wish.
-func (w *Worker) makeNetworks(ctx context.Context) error {
-	vpc, subnets, err := w.Networks.Objects(w.topologyConfig())
+func (w *Worker) makeNetworks(ctx context.Context) error { return w.makeAll(ctx, w.Networks) }
+
+func (w *Worker) makeAll(ctx context.Context, networks topology.Networks) error {
+	vpc, subnets, err := networks.Objects(w.topologyConfig())
 	if err != nil {
 		return err
 	}

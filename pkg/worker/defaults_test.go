@@ -11,6 +11,7 @@ import (
 
 	"github.com/berth-net/berth/internal/memkube"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
+	"github.com/berth-net/berth/pkg/topology"
 )
 
 // present tells whether an object exists.
@@ -32,8 +33,7 @@ func TestClusterBeginsWithItsNetworks(t *testing.T) {
 		}
 		return memkube.Fault{}
 	}})
-	w.worker.Networks.NodeCIDR, w.worker.Networks.PodCIDR = "100.64.0.0/16", "10.99.0.0/16" // the default subnet s has another one
-	w.must(w.worker.makeNetworks(w.ctx))
+	w.must(w.worker.makeAll(w.ctx, topology.Networks{NodeCIDR: "100.64.0.0/16", PodCIDR: "10.99.0.0/16"})) // the default subnet s has another one
 	if refused.Load() < 2 {
 		t.Error("the Vpc was not tried again")
 	}
@@ -56,8 +56,7 @@ func TestWhatIsBeingDeletedIsNotMadeAgain(t *testing.T) {
 	s := &kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "join", Finalizers: []string{"example.com/hold"}}, Spec: joinSpec()}
 	w.must(w.client.Create(w.ctx, s))
 	w.must(w.client.Delete(w.ctx, s))
-	w.worker.Networks.NodeCIDR = "100.64.0.0/16"
-	w.must(w.worker.makeNetworks(w.ctx))
+	w.must(w.worker.makeAll(w.ctx, topology.Networks{NodeCIDR: "100.64.0.0/16"}))
 	if got := w.subnet("join"); got.UID != s.UID || got.DeletionTimestamp == nil {
 		t.Errorf("join %s is not %s, which is being deleted", got.UID, s.UID)
 	}

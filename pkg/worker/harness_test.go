@@ -122,6 +122,8 @@ type worldOptions struct {
 	age       time.Duration
 	// blocks keeps the ledger in AddressBlocks, as in a cluster.
 	blocks bool
+	// change has a last look at the worker's options.
+	change func(*Options)
 }
 
 func newWorld(t *testing.T, o worldOptions) *world {
@@ -180,10 +182,14 @@ func (w *world) start(o worldOptions) {
 	if o.age == 0 {
 		o.age = 200 * time.Millisecond
 	}
-	w.worker, err = New(Options{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Ledger: w.ledger, LedgerSynced: w.synced,
+	options := Options{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Ledger: w.ledger, LedgerSynced: w.synced,
 		Northbound: w.nb, Network: network.Config{DefaultSubnet: "s", ClusterRouter: "ovn-cluster", NodeSwitch: "join", PodNICType: "veth-pair"},
 		Recorder: mgr.GetEventRecorder("berth"), Metrics: m, Clock: clock.RealClock{}, Random: rand.Reader, Topology: Ensure,
-		PendingAge: o.age, SweepPeriod: 100 * time.Millisecond, Concurrency: 8})
+		PendingAge: o.age, SweepPeriod: 100 * time.Millisecond, Concurrency: 8}
+	if o.change != nil {
+		o.change(&options)
+	}
+	w.worker, err = New(options)
 	w.must(err)
 	ctx, cancel := context.WithCancel(w.ctx)
 	w.must(w.worker.Setup(ctx, mgr))

@@ -104,8 +104,7 @@ func TestB74OwnerMadeAnew(t *testing.T) {
 
 // Sets of OpenKruise pass over reserved ordinals; owners of configured kinds keep as long as they exist.
 func TestOtherOwnersKeep(t *testing.T) {
-	w := newWorld(t, worldOptions{})
-	w.worker.Network.Owners = []network.OwnerKind{{Group: "example.com", Kind: "Farm"}}
+	w := newWorld(t, worldOptions{change: func(o *Options) { o.Network.Owners = []network.OwnerKind{{Group: "example.com", Kind: "Farm"}} }})
 	set := object("apps.kruise.io/v1beta1", "StatefulSet", "web", map[string]any{"replicas": int64(2), "reserveOrdinals": []any{int64(1)}})
 	farm := object("example.com/v1", "Farm", "farm", map[string]any{})
 	w.must(w.client.Create(w.ctx, set))

@@ -265,8 +265,7 @@ func TestFencedWorkerEnds(t *testing.T) {
 
 // A pod all of whose networks are other CNIs' gets neither claim nor finalizer.
 func TestPodOfOtherNetworksIsLeftAlone(t *testing.T) {
-	w := newWorld(t, worldOptions{})
-	w.worker.Network.NonPrimary = true
+	w := newWorld(t, worldOptions{change: func(o *Options) { o.Network.NonPrimary = true }})
 	w.label("app", network.InjectEnabled)
 	w.must(w.client.Create(w.ctx, podNamed("r", onNode)))
 	w.look("r")

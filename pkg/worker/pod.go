@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/berth-net/berth/internal/adopt"
 	"github.com/berth-net/berth/internal/facts"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/lifecycle"
@@ -47,6 +48,28 @@ func (w *Worker) subjectOf(pod *corev1.Pod) *subject {
 		s.leases = w.Ledger.ByClaim(s.claim)
 	}
 	return s
+}
+
+// locate tells the subnets of networks whose annotations name none, for another CNI plugs them in: by the pod's leases, else
+// by the provider.
+func (w *Worker) locate(ctx context.Context, s *subject) error {
+	for i := range s.carried {
+		c := &s.carried[i]
+		if c.Subnet != "" || len(c.Addresses) == 0 || !network.Given(s.Annotations, c.Provider) {
+			continue
+		}
+		at := slices.IndexFunc(s.leases, func(l ipam.Held) bool { return l.Provider == c.Provider && slices.Contains(c.Addresses, l.Address) })
+		if at >= 0 {
+			c.Subnet = s.leases[at].Subnet
+			continue
+		}
+		cat, err := w.topology.Topology(ctx)
+		if err != nil {
+			return err
+		}
+		c.Subnet = adopt.SubnetOf(*c, cat)
+	}
+	return nil
 }
 
 func (s *subject) key() client.ObjectKey { return client.ObjectKeyFromObject(s.Pod) }
@@ -100,6 +123,9 @@ func (w *Worker) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 
 func (w *Worker) reconcile(ctx context.Context, s *subject) (reconcile.Result, error) {
 	w.recall(ctx, s)
+	if err := w.locate(ctx, s); err != nil {
+		return reconcile.Result{}, err
+	}
 	if regains(s.Pod) && s.claimed {
 		var err error
 		if s, err = w.regain(ctx, s); s == nil {

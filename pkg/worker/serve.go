@@ -27,6 +27,9 @@ import (
 // marks that its network is ready.
 func (w *Worker) serve(ctx context.Context, s *subject) (reconcile.Result, error) {
 	began := w.begin(s)
+	if err := w.locate(ctx, s); err != nil {
+		return reconcile.Result{}, err
+	}
 	if err := w.bind(ctx, s); err != nil {
 		return reconcile.Result{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -76,17 +77,17 @@ func TestReserve(t *testing.T) {
 // An address that a pod takes while it is being reserved stays with the pod, and that is said.
 func TestReserveTooLate(t *testing.T) {
 	w := shop(t)
-	creates := 0
-	w.intercept = func(r memkube.Request) {
+	var creates atomic.Int32
+	w.hear(func(r memkube.Request) {
 		if r.Verb != "create" || r.Resource != "ips" {
 			return
 		}
-		creates++
-		w.intercept = nil
+		creates.Add(1)
+		w.hear(nil)
 		w.admit(pod("quick", at("10.16.0.80,fd00:16::80")))
-	}
+	})
 	code, out, errs := w.run("reserve", "ovn-default", "10.16.0.80", "--for=slow")
-	if code != ExitFine || creates != 1 || !strings.Contains(out, "10.16.0.80 stays with Pod/shop/ until that ends") {
+	if code != ExitFine || creates.Load() != 1 || !strings.Contains(out, "10.16.0.80 stays with Pod/shop/ until that ends") {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
 	}
 }
@@ -162,17 +163,17 @@ func TestAuditFix(t *testing.T) {
 // What is found at the first look only is the cluster at work, and no finding.
 func TestAuditLooksTwice(t *testing.T) {
 	w := shop(t)
-	pods := 0
-	w.intercept = func(r memkube.Request) {
+	var pods atomic.Int32
+	w.hear(func(r memkube.Request) {
 		if r.Verb != "list" || r.Resource != "pods" {
 			return
 		}
-		if pods++; pods == 2 { // between the looks the finalizer came back
+		if pods.Add(1) == 2 { // between the looks the finalizer came back
 			w.must(w.client.Patch(w.ctx, pod("first"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["berth.dev/network"]}}`))))
 		}
-	}
+	})
 	_, out, errs := w.run("audit", "--settle=0s")
-	if pods != 2 || !strings.Contains(out, "lease-orphaned") || strings.Contains(out, "finalizer-missing") {
+	if pods := pods.Load(); pods != 2 || !strings.Contains(out, "lease-orphaned") || strings.Contains(out, "finalizer-missing") {
 		t.Errorf("%d looks: %s%s", pods, out, errs)
 	}
 }

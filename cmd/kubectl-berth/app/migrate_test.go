@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -274,20 +275,23 @@ func TestMigrationGoesOn(t *testing.T) {
 // interrupted runs a command that dies after some writes.
 func (w *world) interrupted(after int, args ...string) {
 	w.t.Helper()
-	whole, left := w.ctx, after
+	whole := w.ctx
+	var left atomic.Int64
+	left.Store(int64(after))
 	ctx, cancel := context.WithCancel(whole)
 	defer cancel()
-	w.intercept = func(r memkube.Request) {
+	w.hear(func(r memkube.Request) {
 		if r.Verb == "patch" || r.Verb == "create" || r.Verb == "update" {
-			if left--; left == 0 {
+			if left.Add(-1) == 0 {
 				cancel()
 			}
 		}
-	}
+	})
 	w.ctx = ctx
 	code, _, _ := w.run(args...)
-	w.ctx, w.intercept = whole, nil
-	if code != ExitError && left <= 0 {
+	w.hear(nil)
+	w.ctx = whole
+	if code != ExitError && left.Load() <= 0 {
 		w.t.Errorf("%v was interrupted after %d writes, and its exit code is %d", args, after, code)
 	}
 }
@@ -405,18 +409,17 @@ func TestAdoptMeetsAnotherChange(t *testing.T) {
 			w := newWorld(t, "shop")
 			w.create(subnet("dual", "10.20.0.0/24"))
 			p := w.running(pod("a", nic("ovn", "dual", "10.20.0.0/24", "10.20.0.1", macOf(1, 1), "10.20.0.5")), "10.20.0.5")
-			done := false
-			w.intercept = func(r memkube.Request) {
-				if r.Resource == "addressblocks" && r.Verb == "create" && !done {
-					done = true
+			var done atomic.Bool
+			w.hear(func(r memkube.Request) {
+				if r.Resource == "addressblocks" && r.Verb == "create" && done.CompareAndSwap(false, true) {
 					c.change(p)
 					w.must(w.client.Update(w.ctx, p))
 				}
-			}
+			})
 			code, _, errs := w.run("adopt", "--all")
 			w.must(w.client.Get(w.ctx, client.ObjectKeyFromObject(p), p))
 			_, marked := network.ClaimOf(p.Annotations)
-			if code != c.code || marked != (c.code == ExitFine) || !done {
+			if code != c.code || marked != (c.code == ExitFine) || !done.Load() {
 				t.Errorf("exit code %d, marked: %t: %s", code, marked, errs)
 			}
 		})

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,10 +47,19 @@ type world struct {
 	client     client.Client
 	ledger     *ipam.Ledger
 	kubeconfig string
-	// intercept hears of every request, when it is set.
-	intercept func(memkube.Request)
+	// intercept hears of every request, when it is set: see hear.
+	intercept atomic.Pointer[func(memkube.Request)]
 	// uids names those that the server made up, for golden files.
 	uids []string
+}
+
+// hear has f called with every request from now on, also with several at once; nil ends it.
+func (w *world) hear(f func(memkube.Request)) {
+	if f == nil {
+		w.intercept.Store(nil)
+		return
+	}
+	w.intercept.Store(&f)
 }
 
 func newWorld(t testing.TB, namespaces ...string) *world {
@@ -59,8 +69,8 @@ func newWorld(t testing.TB, namespaces ...string) *world {
 	var err error
 	w.kube, err = memkube.Start(memkube.Options{Namespaces: append(namespaces, "berth-system"), Clock: clk,
 		Intercept: func(r memkube.Request) memkube.Fault {
-			if w.intercept != nil {
-				w.intercept(r)
+			if hear := w.intercept.Load(); hear != nil {
+				(*hear)(r)
 			}
 			return memkube.Fault{}
 		}})

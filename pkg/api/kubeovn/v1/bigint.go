@@ -21,8 +21,11 @@ func NewBigInt(n *big.Int) BigInt {
 	return b
 }
 
-// DeepCopyInto copies the number into out.
-func (b *BigInt) DeepCopyInto(out *BigInt) { out.Set(&b.Int) }
+// DeepCopyInto copies the number into out. What out had is dropped and not written to: it may be the very digits of b.
+func (b *BigInt) DeepCopyInto(out *BigInt) {
+	*out = BigInt{}
+	out.Set(&b.Int)
+}
 
 // MarshalJSON writes a JSON number.
 func (b BigInt) MarshalJSON() ([]byte, error) { return []byte(b.String()), nil }
