@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
@@ -133,6 +134,15 @@ func TestB30AddressOfAnotherCNI(t *testing.T) {
 			}
 			if d := cmp.Diff([]string{"a.app"}, w.podPorts()); d != "" {
 				t.Errorf("ports (-want +got):\n%s", d)
+			}
+			for _, record := range []string{"a.app", "a.app.mv.app"} {
+				w.seen(&kubeovnv1.IP{ObjectMeta: metav1.ObjectMeta{Name: record}})
+			}
+			w.look("a")
+			w.kube.ResetRequests()
+			w.look("a")
+			if n := w.kube.Requests(); n["patch pods"]+n["patch ips"]+n["create ips"] > 0 {
+				t.Errorf("writes without a change: %v", n)
 			}
 			w.must(w.client.Delete(w.ctx, nad))
 			end(w)

@@ -188,7 +188,7 @@ func TestB60StoppedMachine(t *testing.T) {
 	w.end("virt-launcher-vm-b")
 	w.gone("virt-launcher-vm-b")
 	w.keeps("the stopped machine's lease", w.leased(1))
-	w.must(w.client.Delete(w.ctx, vm)) // B115: stopped, then deleted
+	w.must(w.client.Delete(w.ctx, vm))
 	w.clean()
 }
 
