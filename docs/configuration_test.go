@@ -2,6 +2,7 @@
 package docs
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"strings"
@@ -15,6 +16,34 @@ import (
 	webhook "github.com/berth-net/berth/cmd/webhook/app"
 )
 
+func programs() []*cobra.Command { return []*cobra.Command{webhook.NewCommand(), worker.NewCommand()} }
+
+// The defaults are what operators rely on: a change of one is a change for them, and is written down here.
+func TestDefaults(t *testing.T) {
+	t.Setenv("POD_NAME", "pod-name")
+	t.Setenv("POD_NAMESPACE", "berth-system")
+	for _, cmd := range programs() {
+		t.Run(cmd.Name(), func(t *testing.T) {
+			var got bytes.Buffer
+			cmd.SetOut(&got)
+			cmd.SetArgs([]string{"--print-config"})
+			if err := cmd.ExecuteContext(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			golden := "testdata/" + cmd.Name() + ".yaml"
+			if os.Getenv("UPDATE_GOLDEN") != "" {
+				if err := os.WriteFile(golden, got.Bytes(), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if d := cmp.Diff(string(want), got.String()); err != nil || d != "" {
+				t.Errorf("%v; UPDATE_GOLDEN=1 writes the file anew\n%s", err, d)
+			}
+		})
+	}
+}
+
 // The tables of settings list every flag, with its default and its words. UPDATE_GOLDEN=1 writes them anew.
 func TestSettings(t *testing.T) {
 	t.Setenv("POD_NAME", "")
@@ -25,7 +54,7 @@ func TestSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(raw)
-	for _, cmd := range []*cobra.Command{webhook.NewCommand(), worker.NewCommand()} {
+	for _, cmd := range programs() {
 		head := "## " + cmd.Name() + "\n\n"
 		before, rest, ok := strings.Cut(text, head)
 		if !ok {
