@@ -10,9 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -30,74 +28,10 @@ import (
 	"github.com/berth-net/berth/internal/memkube"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
+	"github.com/berth-net/berth/pkg/ipam/memstore"
 	"github.com/berth-net/berth/pkg/network"
 	"github.com/berth-net/berth/pkg/ovn"
 )
-
-// memStore keeps blocks in memory.
-type memStore struct {
-	mu     sync.Mutex
-	next   int
-	blocks map[string]*ipam.Block
-}
-
-func (m *memStore) Get(_ context.Context, name string) (*ipam.Block, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if b := m.blocks[name]; b != nil {
-		c := *b
-		return &c, nil
-	}
-	return nil, ipam.ErrNotFound
-}
-
-func (m *memStore) List(_ context.Context, subnets ...string) ([]*ipam.Block, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var out []*ipam.Block
-	for _, b := range m.blocks {
-		for _, s := range subnets {
-			if b.Subnet == s {
-				c := *b
-				out = append(out, &c)
-			}
-		}
-		if len(subnets) == 0 {
-			c := *b
-			out = append(out, &c)
-		}
-	}
-	return out, nil
-}
-
-func (m *memStore) ListOwner(ctx context.Context, _ ipam.Owner, subnets ...string) ([]*ipam.Block, error) {
-	return m.List(ctx, subnets...)
-}
-
-func (m *memStore) Write(_ context.Context, b *ipam.Block) (*ipam.Block, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	old := m.blocks[b.Name]
-	if old == nil && b.ResourceVersion != "" || old != nil && old.ResourceVersion != b.ResourceVersion {
-		return nil, ipam.ErrConflict
-	}
-	m.next++
-	c := *b
-	c.ResourceVersion = strconv.Itoa(m.next)
-	m.blocks[b.Name] = &c
-	d := c
-	return &d, nil
-}
-
-func (m *memStore) Delete(_ context.Context, b *ipam.Block) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if old := m.blocks[b.Name]; old == nil || old.ResourceVersion != b.ResourceVersion {
-		return ipam.ErrConflict
-	}
-	delete(m.blocks, b.Name)
-	return nil
-}
 
 // world is an API server, a northbound database, a ledger and a worker.
 type world struct {
@@ -106,7 +40,7 @@ type world struct {
 	kube   *memkube.Server
 	client client.Client
 	nb     *ovn.Client
-	store  *memStore
+	store  *memstore.Store
 	ledger *ipam.Ledger
 	synced func() bool
 	worker *Worker
@@ -141,7 +75,7 @@ func newWorld(t *testing.T, o worldOptions) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(kube.Close)
-	w := &world{t: t, ctx: ctx, kube: kube, cancel: cancel, store: &memStore{blocks: map[string]*ipam.Block{}}}
+	w := &world{t: t, ctx: ctx, kube: kube, cancel: cancel, store: memstore.New()}
 	types, err := Scheme()
 	w.must(err)
 	cfg := kube.Config()

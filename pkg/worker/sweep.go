@@ -72,7 +72,6 @@ func (w *Worker) sweepLoop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C():
-		case <-w.trigger:
 		}
 		if err := w.sweep(ctx); err != nil {
 			w.Metrics.sweeps.WithLabelValues("failed").Inc()

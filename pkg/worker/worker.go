@@ -81,10 +81,9 @@ type Worker struct {
 	// broken gets the error that ends the process.
 	broken chan error
 
-	trigger chan struct{}
-	loose   chan ipam.Held
-	losses  chan struct{}
-	wake    chan event.GenericEvent
+	loose  chan ipam.Held
+	losses chan struct{}
+	wake   chan event.GenericEvent
 
 	mu    sync.Mutex
 	watch *lifecycle.Watchlist
@@ -117,7 +116,7 @@ func New(o Options) (*Worker, error) {
 	}
 	w := &Worker{
 		Options: o, leading: make(chan struct{}), broken: make(chan error, 1),
-		trigger: make(chan struct{}, 1), loose: make(chan ipam.Held, 4096), losses: make(chan struct{}, 1), wake: make(chan event.GenericEvent, 4096),
+		loose: make(chan ipam.Held, 4096), losses: make(chan struct{}, 1), wake: make(chan event.GenericEvent, 4096),
 		watch: lifecycle.NewWatchlist(o.PendingAge), ripe: map[ipam.Ref]bool{}, noted: map[string]bool{},
 		waiting: map[client.ObjectKey]waiter{}, started: map[string]time.Time{},
 	}
@@ -132,14 +131,6 @@ func New(o Options) (*Worker, error) {
 // ownerOf tells who may come back to the pod's leases.
 func (w *Worker) ownerOf(pod *corev1.Pod) ipam.Owner {
 	return network.OwnerOf(network.PodOf(pod), w.Network)
-}
-
-// Sweep asks for a sweep now. It does not wait for it.
-func (w *Worker) Sweep() {
-	select {
-	case w.trigger <- struct{}{}:
-	default:
-	}
 }
 
 // lead makes this process the one that writes, and writes until ctx ends or another one has taken over.
