@@ -370,7 +370,7 @@ func (l *Ledger) former(o Owner, c Source, f Family) (netip.Addr, bool) {
 
 // choose gives the address of b that nobody used for longest.
 func choose(b *Block, mask uint64, freshOnly bool) (netip.Addr, bool) {
-	used, old := b.used()
+	used, old := b.bits()
 	if free := mask &^ used &^ old; free != 0 {
 		return addOffset(b.First, uint8(bits.TrailingZeros64(free))), true
 	}

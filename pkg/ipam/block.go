@@ -3,6 +3,7 @@ package ipam
 import (
 	"encoding/json"
 	"math"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strings"
@@ -37,6 +38,8 @@ type Block struct {
 	// stride is how far one change moves Revision; zero means 1. It is random, so that nobody takes another's write for its
 	// own that was lost.
 	stride int64
+	// leased has a bit for each of Leases, rested one for each of Freed, as last counted: see bits.
+	leased, rested uint64
 	// Kept is the store's own, and goes back to it with the next write.
 	Kept any
 }
@@ -44,18 +47,38 @@ type Block struct {
 // MACs tells that the block is a bucket of MACs.
 func (b *Block) MACs() bool { return !b.First.IsValid() }
 
+// clone gives a copy with room for as many leases as there are addresses, in one piece: it is made for each write.
 func (b *Block) clone() *Block {
-	c := *b
-	c.Leases = slices.Clone(b.Leases)
+	var c struct {
+		Block
+		room [BlockSize]*Lease
+	}
+	c.Block = *b
+	c.Leases = append(c.room[:0], b.Leases...)
 	c.Freed = slices.Clone(b.Freed)
-	return &c
+	c.count()
+	return &c.Block
 }
 
 func (b *Block) search(a netip.Addr, m MAC) (int, bool) {
 	if b.MACs() {
 		return slices.BinarySearchFunc(b.Leases, m, func(l *Lease, m MAC) int { return strings.Compare(string(l.MAC[:]), string(m[:])) })
 	}
+	if leased, _ := b.bits(); b.covers(a) {
+		return rank(leased, a)
+	}
 	return slices.BinarySearchFunc(b.Leases, a, func(l *Lease, a netip.Addr) int { return l.Address.Compare(a) })
+}
+
+// covers tells that a is one of the block's addresses.
+func (b *Block) covers(a netip.Addr) bool {
+	return a.BitLen() == b.First.BitLen() && blockFirst(a) == b.First
+}
+
+// rank gives the place of a among the addresses that have a bit, and tells whether it is one of them.
+func rank(set uint64, a netip.Addr) (int, bool) {
+	bit := uint64(1) << offsetIn(a)
+	return bits.OnesCount64(set & (bit - 1)), set&bit != 0
 }
 
 // find gives the lease of an address (of a MAC in a bucket), or nil.
@@ -74,10 +97,12 @@ func (b *Block) put(l Lease) *Lease {
 	if ok {
 		b.Leases[i] = &l
 	} else {
+		j, was := b.searchFreed(l.Address)
 		b.Leases = slices.Insert(b.Leases, i, &l)
-		if j, ok := b.searchFreed(l.Address); ok {
+		if was {
 			b.Freed = slices.Delete(b.Freed, j, j+1)
 		}
+		b.mark(l.Address, true, false)
 	}
 	return &l
 }
@@ -90,14 +115,22 @@ func (b *Block) drop(l *Lease, f Freed) {
 	}
 	b.Revision += max(b.stride, 1)
 	b.Leases = slices.Delete(b.Leases, i, i+1)
+	b.mark(l.Address, false, false)
 	if f.At == 0 || b.MACs() {
 		return
 	}
 	j, _ := b.searchFreed(f.Address)
 	b.Freed = slices.Insert(b.Freed, j, f)
+	b.mark(f.Address, false, true)
 }
 
 func (b *Block) searchFreed(a netip.Addr) (int, bool) {
+	if b.MACs() {
+		return 0, false
+	}
+	if _, rested := b.bits(); b.covers(a) {
+		return rank(rested, a)
+	}
 	return slices.BinarySearchFunc(b.Freed, a, func(f Freed, a netip.Addr) int { return f.Address.Compare(a) })
 }
 
@@ -118,13 +151,42 @@ func (b *Block) at(r Ref) (*Lease, error) {
 	return l, nil
 }
 
-// used has a bit for each leased address, rested one for each that is free and was used before.
-func (b *Block) used() (used, rested uint64) {
+// mark notes what became of an address.
+func (b *Block) mark(a netip.Addr, leased, rested bool) {
+	if b.MACs() || !b.covers(a) {
+		return
+	}
+	bit := uint64(1) << offsetIn(a)
+	b.leased, b.rested = b.leased&^bit, b.rested&^bit
+	if leased {
+		b.leased |= bit
+	}
+	if rested {
+		b.rested |= bit
+	}
+}
+
+// bits has a bit for each leased address, and one for each that is free and was used before. What was counted holds
+// as long as it is as many: a block comes from its store uncounted, and within it only put and drop exchange leases.
+func (b *Block) bits() (leased, rested uint64) {
+	if b.MACs() {
+		return 0, 0
+	}
+	if bits.OnesCount64(b.leased) == len(b.Leases) && bits.OnesCount64(b.rested) == len(b.Freed) {
+		return b.leased, b.rested
+	}
 	for _, l := range b.Leases {
-		used |= 1 << offsetIn(l.Address)
+		leased |= 1 << offsetIn(l.Address)
 	}
 	for _, f := range b.Freed {
 		rested |= 1 << offsetIn(f.Address)
 	}
-	return used, rested
+	return leased, rested
+}
+
+// count keeps what bits gives. Nobody else may have the block yet.
+func (b *Block) count() {
+	if leased, rested := b.bits(); !b.MACs() && (leased != b.leased || rested != b.rested) {
+		b.leased, b.rested = leased, rested
+	}
 }

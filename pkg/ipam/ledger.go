@@ -145,6 +145,9 @@ func (l *Ledger) enter(e *entry) {
 
 // install makes b (nil: none) what is known of e and corrects the indexes. l.mu is held.
 func (l *Ledger) install(e *entry, b *Block) {
+	if b != nil {
+		b.count()
+	}
 	l.compareWith(e, b)
 	old := e.block
 	e.block = b

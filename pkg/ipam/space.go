@@ -141,7 +141,7 @@ func (c *cell) count() {
 		c.fresh, c.older = 0, 0
 		return
 	}
-	used, rested := b.used()
+	used, rested := b.bits()
 	c.fresh = bits.OnesCount64(c.mask &^ used &^ rested)
 	c.older = bits.OnesCount64(c.mask & rested)
 	c.oldest = 0

@@ -297,13 +297,15 @@ func BlockName(subnet string, a netip.Addr) string {
 }
 
 func addOffset(a netip.Addr, n uint8) netip.Addr {
-	b := a.AsSlice()
-	b[len(b)-1] |= n // a is aligned to 64
-	r, _ := netip.AddrFromSlice(b)
-	return r
+	b := a.As16()
+	b[15] |= n // a is aligned to 64
+	if a.Is4() {
+		return netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return netip.AddrFrom16(b)
 }
 
 func offsetIn(a netip.Addr) uint8 {
-	b := a.AsSlice()
-	return b[len(b)-1] & (BlockSize - 1)
+	b := a.As16()
+	return b[15] & (BlockSize - 1)
 }
