@@ -321,6 +321,9 @@ func TestUnknownFieldsOfBlocksSurvive(t *testing.T) {
 			t.Errorf("%s lost what a newer version wrote", what)
 		}
 	}
+	if fields := after.GetManagedFields(); len(fields) > 0 {
+		t.Errorf("the API server tracks who set the fields of a block: %v", fields)
+	}
 	t.Run("metadata", func(t *testing.T) {
 		for _, l := range lacks(map[string]any{"metadata": before.Object["metadata"]}, after.Object, "") {
 			t.Error(l)

@@ -40,6 +40,9 @@ func encode(b *ipam.Block) *v1alpha1.AddressBlock {
 		Spec: v1alpha1.AddressBlockSpec{Version: b.Version, Subnet: b.Subnet, SubnetUID: b.SubnetUID, Revision: b.Revision,
 			Unknown: b.Unknown, Leases: make([]string, 0, len(b.Leases)), Freed: make([]string, 0, len(b.Freed))},
 	}
+	// An empty entry resets the fields' owners, which the API server then tracks no longer: comparing a full block field by
+	// field is the greater part of what a write costs it, and nobody else writes blocks.
+	o.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 	if k, ok := b.Kept.(kept); ok {
 		maps.Copy(o.Labels, k.labels)
 		o.Annotations, o.Finalizers, o.OwnerReferences = k.annotations, k.finalizers, k.owners
