@@ -40,6 +40,8 @@ type Block struct {
 	stride int64
 	// leased has a bit for each of Leases, rested one for each of Freed, as last counted: see bits.
 	leased, rested uint64
+	// shared tells that Freed is another block's too.
+	shared bool
 	// Kept is the store's own, and goes back to it with the next write.
 	Kept any
 }
@@ -55,7 +57,7 @@ func (b *Block) clone() *Block {
 	}
 	c.Block = *b
 	c.Leases = append(c.room[:0], b.Leases...)
-	c.Freed = slices.Clone(b.Freed)
+	c.shared = true
 	c.count()
 	return &c.Block
 }
@@ -73,6 +75,15 @@ func (b *Block) search(a netip.Addr, m MAC) (int, bool) {
 // covers tells that a is one of the block's addresses.
 func (b *Block) covers(a netip.Addr) bool {
 	return a.BitLen() == b.First.BitLen() && blockFirst(a) == b.First
+}
+
+// forget removes what is remembered of a free address.
+func (b *Block) forget(i int) {
+	if b.shared {
+		b.Freed, b.shared = slices.Concat(b.Freed[:i], b.Freed[i+1:]), false
+	} else {
+		b.Freed = slices.Delete(b.Freed, i, i+1)
+	}
 }
 
 // rank gives the place of a among the addresses that have a bit, and tells whether it is one of them.
@@ -100,7 +111,7 @@ func (b *Block) put(l Lease) *Lease {
 		j, was := b.searchFreed(l.Address)
 		b.Leases = slices.Insert(b.Leases, i, &l)
 		if was {
-			b.Freed = slices.Delete(b.Freed, j, j+1)
+			b.forget(j)
 		}
 		b.mark(l.Address, true, false)
 	}
@@ -120,6 +131,9 @@ func (b *Block) drop(l *Lease, f Freed) {
 		return
 	}
 	j, _ := b.searchFreed(f.Address)
+	if b.shared {
+		b.Freed, b.shared = slices.Clone(b.Freed), false
+	}
 	b.Freed = slices.Insert(b.Freed, j, f)
 	b.mark(f.Address, false, true)
 }

@@ -1,7 +1,6 @@
 package ipam
 
 import (
-	"container/heap"
 	"hash/fnv"
 	"math/bits"
 	"net/netip"
@@ -85,7 +84,7 @@ func (l *Ledger) spaceOf(s *Subnet) *space {
 func newShelfs(r *region) *[2]shelf {
 	var out [2]shelf
 	for i := range out {
-		out[i] = shelf{region: r, fresh: cells{slot: 0, less: freshFirst}, rested: cells{slot: 1, less: oldestFirst},
+		out[i] = shelf{region: r, fresh: cells{slot: 0, keyOf: freshFirst}, rested: cells{slot: 1, keyOf: oldestFirst},
 			virgin: virgins{ranges: r.random[i].Ranges()}}
 	}
 	return &out
@@ -114,8 +113,8 @@ func (sp *space) adopt(e *entry) {
 		// A quarter of the blocks that are in use already is this replica's own.
 		c := &cell{e: e, shelf: sh, first: first, mask: mask, uid: sp.subnet.uid, score: score, mine: score>>62 == 0}
 		c.count()
-		heap.Push(&sh.fresh, c)
-		heap.Push(&sh.rested, c)
+		sh.fresh.push(c)
+		sh.rested.push(c)
 		e.cells = append(e.cells, c)
 	}
 }
@@ -158,14 +157,14 @@ func (c *cell) recount() {
 }
 
 func (c *cell) fix() {
-	heap.Fix(&c.shelf.fresh, c.at[0])
-	heap.Fix(&c.shelf.rested, c.at[1])
+	c.shelf.fresh.fix(c)
+	c.shelf.rested.fix(c)
 }
 
 // leave takes the cell of a block that does not exist off its shelf: it is as good as never used.
 func (c *cell) leave() {
-	heap.Remove(&c.shelf.fresh, c.at[0])
-	heap.Remove(&c.shelf.rested, c.at[1])
+	c.shelf.fresh.remove(c)
+	c.shelf.rested.remove(c)
 	c.shelf.virgin.back = append(c.shelf.virgin.back, c.first)
 }
 
@@ -227,76 +226,6 @@ func (l *Ledger) score(name string) uint64 {
 	h.Write([]byte{0})
 	h.Write([]byte(name))
 	return mix(h.Sum64())
-}
-
-func freshFirst(a, b *cell) bool {
-	if x, y := a.freshLeft() > 0, b.freshLeft() > 0; x != y {
-		return x
-	}
-	if a.mine != b.mine {
-		return a.mine
-	}
-	if a.mine && !a.e.touched.Equal(b.e.touched) {
-		return a.e.touched.Before(b.e.touched)
-	}
-	if a.score != b.score {
-		return a.score < b.score
-	}
-	return a.first.Less(b.first)
-}
-
-func oldestFirst(a, b *cell) bool {
-	if x, y := a.left() > 0, b.left() > 0; x != y {
-		return x
-	}
-	if x, y := a.free() > 0, b.free() > 0; x != y {
-		return x
-	}
-	if a.oldest != b.oldest {
-		return a.oldest < b.oldest
-	}
-	return a.first.Less(b.first)
-}
-
-// cells is a heap of cells that know their place in it.
-type cells struct {
-	list []*cell
-	slot int
-	less func(a, b *cell) bool
-}
-
-func (h *cells) Len() int           { return len(h.list) }
-func (h *cells) Less(i, j int) bool { return h.less(h.list[i], h.list[j]) }
-func (h *cells) Swap(i, j int) {
-	h.list[i], h.list[j] = h.list[j], h.list[i]
-	h.list[i].at[h.slot], h.list[j].at[h.slot] = i, j
-}
-func (h *cells) Push(x any) {
-	c := x.(*cell)
-	c.at[h.slot] = len(h.list)
-	h.list = append(h.list, c)
-}
-func (h *cells) Pop() any {
-	n := len(h.list) - 1
-	c := h.list[n]
-	h.list = h.list[:n]
-	return c
-}
-
-// own counts the cells below index i that are this replica's and have never used addresses left, up to enough.
-func (h *cells) own(i, enough int) int {
-	if enough <= 0 || i >= len(h.list) || !h.list[i].mine || h.list[i].freshLeft() <= 0 {
-		return 0 // none of those below comes before it
-	}
-	n := 1 + h.own(2*i+1, enough-1)
-	return n + h.own(2*i+2, enough-n)
-}
-
-func (h *cells) top() *cell {
-	if len(h.list) == 0 {
-		return nil
-	}
-	return h.list[0]
 }
 
 // virgins walks the blocks of a set of ranges without listing them: a /12 has 16,384 of them, an IPv6 subnet 2^26.
