@@ -107,6 +107,32 @@ func TestB10OneInterfaceIsReleasedAlone(t *testing.T) {
 	checkAccounts(t, l, s)
 }
 
+// Whose leases were freed and taken elsewhere has those under their claim, whatever this replica still believes: also where
+// it knows the new ones, and of the former only the MAC's bucket is stale.
+func TestOwnerThatMovedUnseen(t *testing.T) {
+	for name, bound := range map[string]bool{"new ones unseen": false, "new ones bound here": true} {
+		t.Run(name, func(t *testing.T) {
+			store, s, owner := memstore.New(), subnet(t, "s", "", "10.0.0.0/24"), statefulPod("web-0")
+			a, b := newLedger(t, store, "a"), newLedger(t, store, "b")
+			former := mustTake(t, a, s, ask{owner: owner, addrs: []string{"10.0.0.129"}, mac: "02:00:00:00:00:01"})
+			refresh(t, b)
+			free(t, a, former)
+			now := mustTake(t, a, s, ask{owner: owner, addrs: []string{"10.0.0.130"}})
+			if bound {
+				if _, err := b.Bind(t.Context(), "uid", "web-0", refs(a, now)...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			back := mustTake(t, b, s, ask{owner: owner, mac: "02:00:00:00:00:03"})
+			if back.Claim != now.Claim || !cmp.Equal(addresses(back), addresses(now)) {
+				t.Errorf("%v under %s, want %v under %s", addresses(back), back.Claim, addresses(now), now.Claim)
+			}
+			refresh(t, a)
+			checkAccounts(t, a, s)
+		})
+	}
+}
+
 func TestAllInterfacesOrNone(t *testing.T) {
 	l, s, small := newLedger(t, memstore.New(), "a"), subnet(t, "s", "", "10.0.0.0/24", "fd00::/120"), subnet(t, "small", "", "10.1.0.0/30")
 	takeAll(t, l, small, ipam.IPv4, "")

@@ -228,9 +228,9 @@ func (l *Ledger) store(ctx context.Context, draft *Block) (*Block, error) {
 // reload reads e's block live into the cache.
 func (l *Ledger) reload(ctx context.Context, e *entry) error {
 	l.mu.Lock()
-	before := "0"
-	if e.block != nil {
-		before = e.block.ResourceVersion
+	was, before := e.block, "0"
+	if was != nil {
+		before = was.ResourceVersion
 	}
 	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
@@ -242,7 +242,9 @@ func (l *Ledger) reload(ctx context.Context, e *entry) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if b == nil || err != nil {
-		l.install(e, nil)
+		if e.block == was { // else it was made since
+			l.install(e, nil)
+		}
 	} else if e.wentBack(b, before) {
 		l.loseSurely(b.Subnet, fmt.Sprintf("block %s is older than it was", b.Name))
 		l.install(e, b)

@@ -368,18 +368,31 @@ func (l *Ledger) refresh(ctx context.Context, subnets ...string) (asOf uint64, e
 	return asOf, nil
 }
 
-// refreshOwner reads the leases that the sticky owner has in the named subnets live into the cache.
+// refreshOwner reads the leases that the sticky owner has in the named subnets live into the cache. A block that is not
+// among them and was thought to hold one is read again by itself.
 func (l *Ledger) refreshOwner(ctx context.Context, o Owner, subnets ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
+	listing, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
-	bs, err := l.Store.ListOwner(ctx, o, subnets...)
+	bs, err := l.Store.ListOwner(listing, o, subnets...)
 	if err != nil {
 		return err
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	stale := map[*entry]bool{}
+	for _, k := range l.owners[o] {
+		if slices.Contains(subnets, k.e.template.Subnet) {
+			stale[k.e] = true
+		}
+	}
 	for _, b := range bs {
 		l.observe(b)
+		delete(stale, l.known[b.Name])
+	}
+	l.mu.Unlock()
+	for e := range stale {
+		if err := l.reload(ctx, e); err != nil {
+			return err
+		}
 	}
 	return nil
 }
