@@ -1,5 +1,5 @@
 # Berth's build. Everything that a target needs is installed by hack/tools.sh, once.
-.PHONY: help build test ship-test e2e demo up down bench lint image generate verify
+.PHONY: help build test ship-test browser-test screenshots e2e demo up down bench lint image generate verify
 .DEFAULT_GOAL := help
 
 DIR ?= /tmp/berth-cluster
@@ -10,7 +10,7 @@ TAG ?= v0.1.0
 GENERATED = pkg/api manifests/crds manifests/dist charts/berth/templates
 
 help: ## this list
-	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 build: ## the programs, in bin/
 	@mkdir -p bin
@@ -32,6 +32,15 @@ e2e: build ## the whole path on a real control plane, OVN and two nodes; needs r
 	go vet -tags e2e ./e2e/...
 	go test -tags e2e -p 1 -count=1 -timeout 30m -v ./e2e/...
 
+browser-test: ## the worker's page in headless Chromium
+	@hack/tools.sh browser >/dev/null
+	go -C tools/browser vet ./...
+	go -C tools/browser test -count=1 ./...
+
+screenshots: ## the pictures in docs/images
+	@hack/tools.sh browser >/dev/null
+	go -C tools/browser test -count=1 -run TestPage . -args -screenshots=$(CURDIR)/docs/images
+
 demo: ## the main job in one process; NORTHBOUND=memory needs no OVN; BREAK=release leaves one address unreleased, and must fail
 	@[ "$(NORTHBOUND)" = memory ] || hack/tools.sh ovn >/dev/null || echo "OVN's packages could not be installed: the demo does without" >&2
 	go run ./cmd/demo $(if $(NORTHBOUND),--northbound=$(NORTHBOUND)) $(if $(BREAK),--break=$(BREAK))
@@ -47,7 +56,7 @@ bench: ## benchmarks, each beside its baseline; some two minutes
 	go test -run '^$$' -bench . -benchmem -benchtime 0.3s ./pkg/...
 
 lint: ## linters, from their own module
-	tool=$$(go -C tools/lint tool -n golangci-lint) && $$tool run ./... && cd tools/ship && $$tool run ./...
+	tool=$$(go -C tools/lint tool -n golangci-lint) && $$tool run ./... && for m in ship browser; do (cd tools/$$m && $$tool run ./...) || exit 1; done
 
 image: ## the OCI layout of the image, for amd64 and arm64, in bin/image; IMAGE and TAG choose otherwise
 	go -C tools/ship run . image --repo=$(CURDIR) --out=$(abspath $(IMAGE)) --tag=$(TAG)

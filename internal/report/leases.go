@@ -41,7 +41,7 @@ type Lease struct {
 
 // LeaseOf is the row of a lease.
 func LeaseOf(h ipam.Held) Lease {
-	l := Lease{Subnet: h.Subnet, MAC: h.MAC.String(), State: stateOf(h.Lease), Owner: h.Owner.String(), Namespace: h.Owner.Namespace, Pod: h.PodName,
+	l := Lease{Subnet: h.Subnet, MAC: h.MAC.String(), State: StateOf(h.Lease), Owner: h.Owner.String(), Namespace: h.Owner.Namespace, Pod: h.PodName,
 		PodUID: h.PodUID, Provider: h.Provider, Requested: h.Requested, Claim: string(h.Claim), Generation: h.Generation, Block: h.Block}
 	if h.Address.IsValid() {
 		l.Address = h.Address.String()
@@ -52,7 +52,8 @@ func LeaseOf(h ipam.Held) Lease {
 	return l
 }
 
-func stateOf(l ipam.Lease) string {
+// StateOf is the state of a lease.
+func StateOf(l ipam.Lease) string {
 	switch {
 	case l.Owner.Reserves():
 		return Reserved
@@ -80,7 +81,7 @@ func LeasesOf(held []ipam.Held, f LeaseFilter) *Leases {
 	out := &Leases{Head: head("LeaseList"), Items: []Lease{}}
 	for _, h := range held {
 		if f.Subnet != "" && h.Subnet != f.Subnet || f.Namespace != "" && h.Owner.Namespace != f.Namespace ||
-			f.Pending && stateOf(h.Lease) != Pending {
+			f.Pending && StateOf(h.Lease) != Pending {
 			continue
 		}
 		out.Items = append(out.Items, LeaseOf(h))

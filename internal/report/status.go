@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+
 	"github.com/berth-net/berth/pkg/ipam"
 )
 
@@ -31,6 +33,20 @@ type Leader struct {
 	Renewed *time.Time `json:"renewed,omitempty"`
 	// Alive tells that its lease has not run out.
 	Alive bool `json:"alive"`
+}
+
+// LeaderOf reads the lease by which workers elect their leader.
+func LeaderOf(l *coordinationv1.Lease, now time.Time) Leader {
+	out := Leader{}
+	if l.Spec.HolderIdentity != nil {
+		out.Holder = *l.Spec.HolderIdentity
+	}
+	if l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil {
+		at := l.Spec.RenewTime.UTC()
+		out.Renewed = &at
+		out.Alive = out.Holder != "" && now.Sub(at) < time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second
+	}
+	return out
 }
 
 // Hook is the webhook's configuration at the API server.
@@ -78,7 +94,7 @@ func (c *Counts) CountLedger(blocks []*ipam.Block, held []ipam.Held) {
 		}
 	}
 	for _, h := range held {
-		switch stateOf(h.Lease) {
+		switch StateOf(h.Lease) {
 		case Reserved:
 			c.Reserved++
 		case Pending:

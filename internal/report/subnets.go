@@ -117,7 +117,7 @@ func figuresOf(f ipam.Figures, held []ipam.Held, in func(ipam.Held) bool) Figure
 		if !in(h) {
 			continue
 		}
-		switch stateOf(h.Lease) {
+		switch StateOf(h.Lease) {
 		case Pending:
 			out.Pending++
 		case Reserved:

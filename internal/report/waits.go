@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,6 +13,16 @@ import (
 	"github.com/berth-net/berth/pkg/lifecycle"
 	"github.com/berth-net/berth/pkg/network"
 )
+
+// Asking is the pod as its plan is to be made: what it carries beside a claim without leases is no wish of its own.
+func Asking(p *corev1.Pod, leases []ipam.Held) network.Pod {
+	pod := network.PodOf(p)
+	if len(leases) == 0 && pod.Annotations[network.ClaimKey] != "" {
+		pod.Annotations = maps.Clone(pod.Annotations)
+		maps.DeleteFunc(pod.Annotations, func(k, _ string) bool { return network.Output(k) })
+	}
+	return pod
+}
 
 // waitsFor tells what must happen next for the pod to be on its network, or to be gone.
 func waitsFor(t Told, s *Story) []string {

@@ -2,6 +2,8 @@ package ipam
 
 import (
 	"math/big"
+	"slices"
+	"strings"
 	"time"
 
 	"go4.org/netipx"
@@ -24,6 +26,24 @@ type Figures struct {
 
 // Size is how many addresses of a family may be leased at all.
 func (s *Subnet) Size(f Family) *big.Int { return count(s.usable, f) }
+
+// Sets gives the addresses that may be leased at all, and those of them that are never handed out unasked.
+func (s *Subnet) Sets() (usable, held *netipx.IPSet) { return s.usable, s.held }
+
+// Blocks gives all blocks, as the cache knows them, in the order of their names. They are shared and never change: who
+// wants to count at leisure observes them into a ledger of its own.
+func (l *Ledger) Blocks() []*Block {
+	l.mu.Lock()
+	out := make([]*Block, 0, len(l.known))
+	for _, e := range l.known {
+		if e.block != nil {
+			out = append(out, e.block)
+		}
+	}
+	l.mu.Unlock()
+	slices.SortFunc(out, func(a, b *Block) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
 
 // Figures counts the addresses of a subnet, as the cache knows them.
 func (l *Ledger) Figures(s *Subnet, f Family) Figures {

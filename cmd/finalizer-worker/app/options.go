@@ -47,11 +47,15 @@ type Options struct {
 	SweepPeriod, PendingAge time.Duration
 	// Concurrency is how many pods are worked on at once.
 	Concurrency int
+	// Page is where people look at addresses.
+	Page serve.Page
 
 	// Config of the API client; nil takes that of the flags.
 	Config *rest.Config
 	// OpsListener serves health and metrics instead of the addresses of the flags.
 	OpsListener net.Listener
+	// PageListener serves the page instead of the address of the flags; Page must be on.
+	PageListener net.Listener
 	// Clock, Random and Log; nil and the zero value mean the real ones, and what the flags ask for.
 	Clock  clock.WithTicker
 	Random io.Reader
@@ -80,6 +84,7 @@ func DefaultOptions() Options {
 		Networks: topology.Networks{PodCIDR: "10.16.0.0/16", NodeCIDR: "100.64.0.0/16"},
 		Topology: string(worker.External), LeaderElect: true, Namespace: os.Getenv("POD_NAMESPACE"),
 		SweepPeriod: 30 * time.Second, PendingAge: lifecycle.DefaultPendingAge, Concurrency: 128,
+		Page: serve.Page{Addr: "0"},
 	}
 }
 
@@ -107,6 +112,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Namespace, "leader-elect-namespace", o.Namespace, "namespace of the leader's lease")
 	fs.DurationVar(&o.SweepPeriod, "sweep-period", o.SweepPeriod, "time between sweeps")
 	fs.DurationVar(&o.PendingAge, "pending-age", o.PendingAge, "how long a lease without a pod is watched before it is freed")
+	o.Page.Register(fs)
 	fs.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "pods that are worked on at once")
 }
 
@@ -121,6 +127,9 @@ func (o *Options) complete(stderr io.Writer) error {
 		}
 	}
 	if err := o.completeNetworks(); err != nil {
+		return err
+	}
+	if err := o.Page.Validate(); err != nil {
 		return err
 	}
 	if o.SweepPeriod < 0 || o.PendingAge < 0 {

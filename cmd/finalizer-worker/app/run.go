@@ -100,24 +100,17 @@ func (o *Options) work(ctx context.Context, registry *prometheus.Registry, ready
 		return err
 	}
 	ready.Add("northbound", northbound.Ready)
-	ready.Add("ledger", func() error {
-		if !store.Synced() {
-			return errors.New("the address blocks are not all read yet")
-		}
-		return nil
-	})
 	synced := make(chan struct{})
-	ready.Add("cache", func() error {
-		select {
-		case <-synced:
-			return nil
-		default:
-			return errors.New("the caches are not filled yet")
-		}
-	})
+	ready.Add("ledger", func() error { return ledgerRead(store) })
+	ready.Add("cache", func() error { return cacheFilled(synced) })
+	servePage, err := o.pageServer(ctx, mgr, ledger, func() error { return errors.Join(ledgerRead(store), cacheFilled(synced)) })
+	if err != nil {
+		return err
+	}
 	started.Store(true)
 	outer := ctx
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { servePage(ctx); return nil })
 	group.Go(func() error { return store.Watch(ctx, ledger) })
 	group.Go(func() error {
 		if mgr.GetCache().WaitForCacheSync(ctx) {
@@ -136,6 +129,22 @@ func (o *Options) work(ctx context.Context, registry *prometheus.Registry, ready
 		return err
 	}
 	return nil
+}
+
+func ledgerRead(store *blockstore.Store) error {
+	if !store.Synced() {
+		return errors.New("the address blocks are not all read yet")
+	}
+	return nil
+}
+
+func cacheFilled(synced <-chan struct{}) error {
+	select {
+	case <-synced:
+		return nil
+	default:
+		return errors.New("the caches are not filled yet")
+	}
 }
 
 func (o *Options) manager() (manager.Manager, error) {

@@ -6,7 +6,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -106,16 +105,7 @@ func (c *cluster) leader(ctx context.Context) (report.Leader, error) {
 	case err != nil:
 		return report.Leader{}, fmt.Errorf("read Lease %s/%s: %w", c.namespace, leaseName, err)
 	}
-	out := report.Leader{}
-	if l.Spec.HolderIdentity != nil {
-		out.Holder = *l.Spec.HolderIdentity
-	}
-	if l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil {
-		at := l.Spec.RenewTime.UTC()
-		out.Renewed = &at
-		out.Alive = out.Holder != "" && c.clock.Since(at) < time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second
-	}
-	return out, nil
+	return report.LeaderOf(&l, c.clock.Now()), nil
 }
 
 // hook reads the configuration by which the API server calls the webhook.

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -92,19 +91,14 @@ func (c *cluster) told(ctx context.Context, key client.ObjectKey, n *northbound)
 	return t, err
 }
 
-// plan works out what the pod is to get. What it carries beside a claim without leases is no wish of its own.
+// plan works out what the pod is to get.
 func (c *cluster) plan(ctx context.Context, t *report.Told, set settings) {
-	pod := network.PodOf(t.Pod)
-	if len(t.Leases) == 0 && pod.Annotations[network.ClaimKey] != "" {
-		pod.Annotations = maps.Clone(pod.Annotations)
-		maps.DeleteFunc(pod.Annotations, func(k, _ string) bool { return network.Output(k) })
-	}
 	reader, err := c.catalog()
 	if err != nil {
 		t.PlanErr = err
 		return
 	}
-	view, err := reader.For(ctx, pod)
+	view, err := reader.For(ctx, report.Asking(t.Pod, t.Leases))
 	if err != nil {
 		t.PlanErr = err
 		return
@@ -115,7 +109,8 @@ func (c *cluster) plan(ctx context.Context, t *report.Told, set settings) {
 
 // verdict judges the pod as the worker does.
 func (c *cluster) verdict(ctx context.Context, t *report.Told) (lifecycle.Verdict, error) {
-	f := lifecycle.Facts{Pod: t.Pod, OwnerKeeps: lifecycle.No, Leased: len(t.Leases) > 0, Finalized: facts.Pod(t.Pod).Finalized, Now: c.clock.Now()}
+	f := lifecycle.Facts{Pod: t.Pod, OwnerKeeps: lifecycle.No, Leased: len(t.Leases) > 0, Finalized: facts.Pod(t.Pod).Finalized,
+		Unfenced: facts.Unfenced(t.Pod, t.Leases), Now: c.clock.Now()}
 	for _, l := range t.Leases {
 		if l.Owner.Sticky() {
 			f.OwnerKeeps = lifecycle.Yes
