@@ -111,7 +111,7 @@ func (b *backer) pod(p *corev1.Pod) {
 	subnets := pod.Subnets()
 	gated := slices.ContainsFunc(p.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == network.AddressGate })
 	step := BackPod{Pod: p}
-	for _, k := range []string{network.ClaimKey, network.RequestedKey} {
+	for _, k := range []string{network.ClaimKey, network.RequestedKey, network.PluggedKey} {
 		if _, has := p.Annotations[k]; has {
 			step.Annotations = append(step.Annotations, k)
 		}

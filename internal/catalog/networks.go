@@ -20,6 +20,9 @@ func readNetworks(p network.Pod) network.Pod {
 	if text := strings.TrimSpace(p.Annotations[network.NetworksKey]); text != "" {
 		p.Networks, p.NetworksErr = selections(text, p.Namespace)
 	}
+	if text := p.Annotations[network.PluggedKey]; text != "" { // read before, when it was planned by
+		p.Plugged, _ = selections(text, p.Namespace)
+	}
 	if text := strings.TrimSpace(p.Annotations[network.DefaultNetworkKey]); text != "" {
 		list, err := selections(text, p.Namespace)
 		switch {
@@ -33,7 +36,7 @@ func readNetworks(p network.Pod) network.Pod {
 }
 
 func selections(text, namespace string) ([]network.Selection, error) {
-	if err := noNull(text); err != nil {
+	if err := countable(text); err != nil {
 		return nil, err
 	}
 	list, err := nad.ParseNetworkAnnotation(text, namespace)
@@ -57,10 +60,20 @@ func selections(text, namespace string) ([]network.Selection, error) {
 	return out, nil
 }
 
-// noNull refuses a JSON list with null in it, which the parser does not expect.
-func noNull(text string) error {
+// countable refuses what costs more to look at than any pod can have, and a JSON list with null in it, which the parser
+// does not expect.
+func countable(text string) error {
 	var list []*struct{}
-	if json.Unmarshal([]byte(text), &list) == nil && slices.Contains(list, nil) {
+	many := 0
+	if json.Unmarshal([]byte(text), &list) == nil {
+		many = len(list)
+	} else if !strings.HasPrefix(strings.TrimSpace(text), "[") {
+		many = strings.Count(text, ",") + 1
+	}
+	if many > maxNetworks {
+		return fmt.Errorf("it names %d networks: a pod can have at most %d", many, maxNetworks)
+	}
+	if slices.Contains(list, nil) {
 		return fmt.Errorf("%q has an element without name: name the NetworkAttachmentDefinition", text)
 	}
 	return nil
@@ -79,6 +92,9 @@ func valid(s network.Selection) error {
 	}
 	return nil
 }
+
+// maxNetworks bounds the attachments of a pod: each costs a read of its definition and a lease.
+const maxNetworks = 64
 
 // maxInterface is how long Linux lets the name of an interface be.
 const maxInterface = 15

@@ -37,6 +37,8 @@ func TestReadNetworks(t *testing.T) {
 		"JSON, bad address":  {`[{"name":"n1","ips":["x"]}]`, []network.Selection{{Namespace: "default", Name: "n1", IPs: []string{"x"}}}, ""},
 		"JSON, cut":          {`[{`, nil, "write <namespace>/<name>@<interface>"},
 		"JSON, no name":      {`[{"namespace":"other"}]`, nil, "name"},
+		"65 names":           {strings.Repeat("n,", 64) + "n", nil, "it names 65 networks: a pod can have at most 64"},
+		"JSON, 65 elements":  {"[" + strings.Repeat(`{"name":"n"},`, 64) + `{"name":"n"}]`, nil, "at most 64"},
 		"JSON, null":         {`[null]`, nil, "has an element without name"},
 		"three parts":        {"a/b/c", nil, "write <namespace>/<name>@<interface>"},
 		"two interfaces":     {"n1@a@b", nil, "write <namespace>/<name>@<interface>"},

@@ -2,6 +2,7 @@ package facts
 
 import (
 	"encoding/json"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -9,6 +10,7 @@ import (
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/lifecycle"
 	"github.com/berth-net/berth/pkg/network"
+	"github.com/berth-net/berth/pkg/topology"
 )
 
 // Running tells that a pod's network is in use, so that it can't be given another address.
@@ -22,6 +24,19 @@ func Running(p *corev1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// Unfenced tells that a pod has addresses on networks that other CNIs plug in, by what it carries or by its leases: taking
+// its ports off the switches keeps nobody off those.
+func Unfenced(p *corev1.Pod, leases []ipam.Held) bool {
+	for _, c := range network.Carried(p.Annotations) {
+		if len(c.Addresses) > 0 && !topology.IsOVN(c.Provider) && network.Given(p.Annotations, c.Provider) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(leases, func(l ipam.Held) bool {
+		return l.Address.IsValid() && !topology.IsOVN(l.Provider) && (l.PodUID == "" || l.PodUID == string(p.UID))
+	})
 }
 
 // ControllerUID is that of the pod's controller, where it is the owner of the pod's leases. A virtual machine's pods have

@@ -66,9 +66,12 @@ func TestB43NetworkAddedLater(t *testing.T) {
 			}
 			after := metaOf(t, string(second)).Annotations
 			for k, v := range before {
-				if k != networkKey && after[k] != v {
+				if k != networkKey && k != network.PluggedKey && after[k] != v {
 					t.Errorf("%s was %q and is %q", k, v, after[k])
 				}
+			}
+			if got := after[network.PluggedKey]; got != after[networkKey] {
+				t.Errorf("it was planned by %q, and says %q", after[networkKey], got)
 			}
 			for k, v := range c.want {
 				if after[k] != v {

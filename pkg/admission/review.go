@@ -98,6 +98,7 @@ func (r *request) pod() network.Pod {
 
 // encode writes the answer.
 func (d *decision) encode(uid types.UID) ([]byte, error) {
+	d.bound()
 	resp := &admissionv1.AdmissionResponse{UID: uid, Allowed: d.status == nil, Result: d.status, Warnings: d.warnings, AuditAnnotations: d.audit}
 	if len(d.patch) > 0 {
 		patch, err := json.Marshal(d.patch)

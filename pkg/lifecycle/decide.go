@@ -62,6 +62,8 @@ type Facts struct {
 	Leased bool
 	// Finalized tells that the pod carries the finalizer.
 	Finalized bool
+	// Unfenced tells that the pod has addresses on networks that other CNIs plug in: no unwiring keeps a container off them.
+	Unfenced bool
 	// Now is the time to judge at.
 	Now time.Time
 }
@@ -102,6 +104,8 @@ func (f Facts) judge() Verdict {
 		return f.judgeDeleted()
 	}
 	switch {
+	case Ended(f.Pod) && f.inUse():
+		return Verdict{Action: Hold, Row: 7, Reason: "the pod has ended, and a container that is still reported as running can't be fenced"}
 	case Ended(f.Pod):
 		return Verdict{Action: Release, Row: 7, Reason: "the pod has ended"}
 	case f.Leased && !f.Finalized:
@@ -112,9 +116,9 @@ func (f Facts) judge() Verdict {
 
 func (f Facts) judgeDeleted() Verdict {
 	switch grace := f.Pod.DeletionGracePeriodSeconds; {
-	case grace != nil && *grace == 0:
+	case grace != nil && *grace == 0 && !f.inUse():
 		return Verdict{Action: Release, Row: 3, Reason: "the deletion is confirmed"}
-	case NeverRan(f.Pod):
+	case NeverRan(f.Pod) && !f.inUse():
 		return Verdict{Action: Release, Row: 4, Reason: "the pod is being deleted and no container of it ever ran"}
 	}
 	if f.Pod.Spec.NodeName != "" {
@@ -123,6 +127,9 @@ func (f Facts) judgeDeleted() Verdict {
 		}
 	}
 	v := Verdict{Action: Hold, Row: 6, Reason: "the pod is terminating and needs its network until it has ended"}
+	if f.inUse() {
+		v.Reason = "a container may still run, on an address of another CNI's network, until the pod has ended or its node is out of service"
+	}
 	if left := f.Pod.DeletionTimestamp.Sub(f.Now); left > 0 {
 		v.After = left
 	}
@@ -145,10 +152,36 @@ func (f Facts) judgeNode() (Verdict, bool) {
 			return release("the pod is being deleted and its node is out of service")
 		}
 	}
-	if notReady(f.Node) && f.Now.After(f.Pod.DeletionTimestamp.Time) {
+	if notReady(f.Node) && f.Now.After(f.Pod.DeletionTimestamp.Time) && !f.inUse() {
 		return release("the deadline of the deletion is past and the node is not ready")
 	}
 	return Verdict{}, false
+}
+
+// inUse tells that a container may still use an address that nobody can take from it. Where a port's removal fences, this
+// is never so.
+func (f Facts) inUse() bool { return f.Unfenced && !stopped(f.Pod) }
+
+// stopped tells that no container runs or will be started again. A kubelet makes the phase final once all have stopped,
+// also of pods that are deleted by force; others may do so while some still run.
+func stopped(p *corev1.Pod) bool {
+	if p.Spec.NodeName == "" {
+		return true
+	}
+	for _, list := range statuses(p) {
+		for _, c := range list {
+			if c.State.Running != nil {
+				return false
+			}
+		}
+	}
+	over := 0
+	for _, c := range p.Status.ContainerStatuses {
+		if c.State.Terminated != nil {
+			over++
+		}
+	}
+	return Ended(p) || over > 0 && over >= len(p.Spec.Containers)
 }
 
 func notReady(n *corev1.Node) bool {
@@ -176,9 +209,7 @@ func NeverRan(p *corev1.Pod) bool {
 
 // Started tells that some container of any kind runs or ran.
 func Started(p *corev1.Pod) bool {
-	for _, list := range [][]corev1.ContainerStatus{
-		p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses,
-	} {
+	for _, list := range statuses(p) {
 		for _, c := range list {
 			if c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState.Terminated != nil ||
 				c.RestartCount > 0 || c.Started != nil && *c.Started {
@@ -187,4 +218,9 @@ func Started(p *corev1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// statuses are those of containers of every kind.
+func statuses(p *corev1.Pod) [][]corev1.ContainerStatus {
+	return [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses}
 }

@@ -9,13 +9,16 @@ import (
 	"github.com/berth-net/berth/pkg/ipam"
 )
 
-// Annotations are what a pod carries of its allocation: the networks' values by the contract, the claim and what was
-// asked for. Admission and late allocation both write these and nothing else; that a network is allocated and routed
-// is said later, by who wires it.
+// Annotations are what a pod carries of its allocation: the networks' values by the contract, the claim, what was asked
+// for, and what attachments were named. Admission, late allocation and the plugging of networks into pods that run all
+// write these and nothing else; that a network is allocated and routed is said later, by who wires it.
 func Annotations(p Planned, a *ipam.Allocation, cat Catalog, cfg Config) map[string]string {
 	out := map[string]string{ClaimKey: string(a.Claim)}
 	if p.Requested != "" {
 		out[RequestedKey] = p.Requested
+	}
+	if p.Networks != "" {
+		out[PluggedKey] = p.Networks
 	}
 	for i, as := range a.Interfaces {
 		var planned Interface

@@ -31,6 +31,11 @@ type Selection struct {
 
 func (s Selection) String() string { return s.Namespace + "/" + s.Name }
 
+// same tells that both name one interface of one network, whatever they ask for it.
+func (s Selection) same(o Selection) bool {
+	return s.Namespace == o.Namespace && s.Name == o.Name && s.Interface == o.Interface
+}
+
 // Attachment is what a NetworkAttachmentDefinition says.
 type Attachment struct {
 	// Provider of the network; empty: it is none of ours.
@@ -77,7 +82,9 @@ func (pl *planner) networks() []*net {
 		n.asked = pl.named(n)
 		served[n.provider] = true
 	}
-	pl.unserved(served)
+	if pl.given == nil { // else it may have been unplugged
+		pl.unserved(served)
+	}
 	return nets
 }
 
@@ -91,24 +98,48 @@ func (pl *planner) attachments(nets []*net) []*net {
 	for _, n := range nets {
 		taken[n.provider] = true
 	}
-	for position, s := range pl.pod.Networks {
-		n := pl.attached(s, NetworksKey)
-		if n == nil {
+	list := make([]*net, len(pl.pod.Networks))
+	plugged := make([]bool, len(list))
+	for i, s := range pl.pod.Networks {
+		if list[i] = pl.attached(s, NetworksKey); list[i] != nil {
+			plugged[i] = pl.keepName(list[i], taken)
+		}
+	}
+	for i, n := range list {
+		switch s := pl.pod.Networks[i]; {
+		case n == nil:
 			continue
+		case !plugged[i]:
+			if many := times[s.String()] > 1 || pl.byInterface(s); many && s.Interface != "" {
+				n.provider = n.base + "." + s.Interface
+			} else if many && taken[n.provider] {
+				n.provider = fmt.Sprintf("%s.net%d", n.base, i+1) // as Multus names it
+			}
+			if taken[n.provider] {
+				pl.errs = append(pl.errs, field.Duplicate(annotationPath(NetworksKey).Index(i), s.String()))
+				continue
+			}
+			taken[n.provider] = true
 		}
-		if many := times[s.String()] > 1 || pl.byInterface(s); many && s.Interface != "" {
-			n.provider = n.base + "." + s.Interface
-		} else if many && taken[n.provider] {
-			n.provider = fmt.Sprintf("%s.net%d", n.base, position+1) // as Multus names it
-		}
-		if taken[n.provider] {
-			pl.errs = append(pl.errs, field.Duplicate(annotationPath(NetworksKey).Index(position), s.String()))
-			continue
-		}
-		taken[n.provider] = true
 		nets = append(nets, n)
 	}
 	return nets
+}
+
+// keepName gives an attachment that is plugged in the name that it has, however often its network is named by now. It
+// tells whether there is one.
+func (pl *planner) keepName(n *net, taken map[string]bool) bool {
+	s, name := n.selection, n.base
+	if own := n.base + "." + s.Interface; s.Interface != "" && pl.given[own] {
+		name = own
+	} else if before := pl.pod.Plugged; len(before) > 0 && !slices.ContainsFunc(before, s.same) {
+		return false // the network's own name is another interface's, or nobody's any more
+	}
+	if !pl.given[name] || taken[name] {
+		return false
+	}
+	n.provider, taken[name] = name, true
+	return true
 }
 
 // interfaceKey is the annotation by which one interface of an attachment asks for an address or a MAC.

@@ -88,3 +88,6 @@ func readable(text string) []netip.Addr {
 func ClaimOf(annotations map[string]string) (ipam.Claim, bool) {
 	return ipam.ParseClaim(annotations[ClaimKey])
 }
+
+// lacks tells that the network hasn't the address.
+func (c CarriedInterface) lacks(a netip.Addr) bool { return !slices.Contains(c.Addresses, a) }

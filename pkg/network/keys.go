@@ -22,6 +22,9 @@ const (
 	ClaimPreview = "preview"
 	// RequestedKey is the annotation that keeps what the user asked for.
 	RequestedKey = "berth.dev/requested"
+	// PluggedKey is the annotation that keeps the value of NetworksKey that the pod's networks were made from: another
+	// value there is an edit.
+	PluggedKey = "berth.dev/networks"
 	// Finalizer keeps a pod until its addresses are taken back.
 	Finalizer = "berth.dev/network"
 	// AddressGate is the scheduling gate of pods that wait for an address.
@@ -86,9 +89,9 @@ func SplitKey(key string) (provider, suffix string, ok bool) {
 }
 
 // Output tells whether a pod's annotation is one that only this project and the worker write beside a claim: the claim,
-// and the values of its networks.
+// what its networks were made from, and their values.
 func Output(key string) bool {
-	if key == ClaimKey {
+	if key == ClaimKey || key == PluggedKey {
 		return true
 	}
 	_, suffix, ok := SplitKey(key)

@@ -61,17 +61,28 @@ func (pl *planner) portName(provider string) string {
 	return PortName(pl.identity(), pl.pod.Namespace, provider)
 }
 
-// checkNames refuses names from which no port, record or group can be made, and such as another's would be made.
-func (pl *planner) checkNames(nets []*net) {
-	at, value := field.NewPath("metadata", "name"), pl.pod.Name
-	if value == "" {
-		at, value = field.NewPath("metadata", "generateName"), pl.pod.GenerateName
+// podName is the pod's name, or what it is to be made from, and where that stands.
+func (pl *planner) podName() (at *field.Path, value string) {
+	if pl.pod.Name == "" {
+		return field.NewPath("metadata", "generateName"), pl.pod.GenerateName
 	}
+	return field.NewPath("metadata", "name"), pl.pod.Name
+}
+
+// checkPorts refuses names from which no port or record can be made.
+func (pl *planner) checkPorts(nets []*net) {
+	at, value := pl.podName()
 	for _, n := range nets {
 		if err := fits("a port is named after pod, namespace and network", pl.portName(n.provider), maxName); err != nil {
 			pl.errs = append(pl.errs, field.Invalid(at, value, err.Error()))
 		}
 	}
+}
+
+// checkNames refuses names from which no port, record or group can be made, and such as another's would be made.
+func (pl *planner) checkNames(nets []*net) {
+	pl.checkPorts(nets)
+	at, value := pl.podName()
 	// "a.b" in "c" would have the name of the network "b.c" of "a" in another namespace's sense: dots join the parts.
 	name := pl.portName(DefaultProvider)
 	for _, provider := range pl.providers() {

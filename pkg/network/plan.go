@@ -14,6 +14,8 @@ type Planned struct {
 	Interfaces []Interface
 	// Requested is the value of RequestedKey; empty when nothing was asked for.
 	Requested string
+	// Networks is the value of NetworksKey that this was planned by; empty when the pod names no attachments.
+	Networks string
 	// Dropped are warnings: what was passed over, and why.
 	Dropped []string
 }
@@ -73,7 +75,7 @@ func (p Planned) Request(claim ipam.Claim, existing bool) ipam.Request {
 // Plan works out what a pod is to get. What it carries beside a claim counts as ours and not as asked for: a caller who
 // knows that the claim is another pod's hands the pod over Stripped. All that is wrong is told at once.
 func Plan(p Pod, ns Namespace, cat Catalog, cfg Config) (Planned, field.ErrorList) {
-	out := Planned{Owner: OwnerOf(p, cfg)}
+	out := Planned{Owner: OwnerOf(p, cfg), Networks: namedNetworks(p.Annotations)}
 	pl := &planner{pod: p, ns: ns, cat: cat, cfg: cfg, out: &out}
 	pl.readRequested()
 	nets := pl.networks()

@@ -20,6 +20,7 @@ type planner struct {
 	out       *Planned
 	errs      field.ErrorList
 	requested map[string]map[string]string // what RequestedKey keeps, by provider and suffix
+	given     map[string]bool              // providers of networks that the pod has already and that stay what they are
 }
 
 func (pl *planner) warn(format string, args ...any) {

@@ -27,6 +27,8 @@ type Pod struct {
 	Networks       []Selection
 	DefaultNetwork *Selection
 	NetworksErr    error
+	// Plugged are the attachments that the pod's networks were made from.
+	Plugged []Selection
 	// OrdinalStart is the first ordinal of the pod's StatefulSet.
 	OrdinalStart int
 }

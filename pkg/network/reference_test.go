@@ -14,7 +14,7 @@ func TestReferenceOfAnnotations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := []string{NetworksKey, DefaultNetworkKey, ClaimKey, RequestedKey, LabelInject, LabelManaged, ExcludeKey, ClosedKey, RestrictedKey,
+	known := []string{NetworksKey, DefaultNetworkKey, ClaimKey, RequestedKey, PluggedKey, LabelInject, LabelManaged, ExcludeKey, ClosedKey, RestrictedKey,
 		WhenUnavailableKey, OrdinalRuleKey, Finalizer, AddressGate, "ovn.kubernetes.io/ip_reserved", "berth.dev/Address",
 		ReadyLabel("<provider network>"), "<name>.<namespace>" + domain + SuffixAddress + ".<interface>",
 		"<name>.<namespace>" + domain + SuffixMAC + ".<interface>", Key(DefaultProvider, SuffixSubnet)}

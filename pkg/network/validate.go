@@ -19,24 +19,29 @@ func (pl *planner) validate(nets []*net) {
 	for _, n := range nets {
 		providers[n.provider], providers[n.base] = true, true
 	}
-	checks := pl.checks()
-	for _, key := range slices.Sorted(maps.Keys(pl.pod.Annotations)) {
-		provider, suffix, ok := SplitKey(key)
-		value := strings.TrimSpace(pl.pod.Annotations[key])
-		check := checks[suffix]
-		if !ok || check == nil || value == "" {
-			continue
-		}
-		if err := check(value); err != nil {
+	pl.values(func(key, provider string, err error) {
+		if err != nil {
 			pl.errs = append(pl.errs, field.Invalid(annotationPath(key), pl.pod.Annotations[key], err.Error()))
 		} else if !providers[provider] {
 			pl.warn("%s is for the network %q, which the pod has not: ignored", key, provider)
 		}
-	}
+	})
 	pl.oneOf(OrdinalRuleKey, OrdinalRuleKubeOVN)
 	pl.oneOf(WhenUnavailableKey, Wait, Refuse)
 	pl.validateDefault()
 	pl.unread(nets)
+}
+
+// values checks the values that any network may have, and tells of each.
+func (pl *planner) values(tell func(key, provider string, err error)) {
+	checks := pl.checks()
+	for _, key := range slices.Sorted(maps.Keys(pl.pod.Annotations)) {
+		provider, suffix, ok := SplitKey(key)
+		value := strings.TrimSpace(pl.pod.Annotations[key])
+		if check := checks[suffix]; ok && check != nil && value != "" {
+			tell(key, provider, check(value))
+		}
+	}
 }
 
 // oneOf checks an annotation that has certain values only.

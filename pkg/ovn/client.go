@@ -16,6 +16,9 @@ const (
 	defaultInactivityProbe = 10 * time.Second
 	firstBackoff           = 50 * time.Millisecond
 	lastBackoff            = 5 * time.Second
+	// settledAfter is how long a session must have lasted for its loss to be the first one: a leader may move every few
+	// seconds, and a server that only just comes up may die again and again.
+	settledAfter = time.Second
 )
 
 // Config says how to reach the northbound database.
@@ -26,7 +29,8 @@ type Config struct {
 	CACert, Cert, Key string
 	// Timeout bounds one call to the database; 60 s when zero.
 	Timeout time.Duration
-	// InactivityProbe is the interval of the echo that finds dead connections; 10 s when zero.
+	// InactivityProbe is the interval of the echo that finds dead connections, and how long a server may take to say that
+	// it leads; 10 s when zero.
 	InactivityProbe time.Duration
 	// Logger gets connections, losses and their reasons.
 	Logger logr.Logger
@@ -151,36 +155,48 @@ func (c *Client) meter() *metrics { return c.metrics }
 
 func (c *Client) run(ctx context.Context) {
 	defer close(c.done)
-	backoff := firstBackoff
+	var pause backoff
 	for next := 0; ctx.Err() == nil; next++ {
 		endpoint := c.cfg.Endpoints[next%len(c.cfg.Endpoints)]
-		started := time.Now()
-		err := c.follow(ctx, endpoint)
+		lasted, err := c.follow(ctx, endpoint)
 		c.setReason(fmt.Errorf("%s: %w", endpoint, err))
 		if ctx.Err() != nil {
 			return
 		}
 		c.log.Info("Northbound database unavailable, trying again", "endpoint", endpoint, "reason", err.Error())
-		if time.Since(started) > 2*lastBackoff {
-			backoff = firstBackoff
-		}
+		pause.ended(lasted)
 		if (next+1)%len(c.cfg.Endpoints) != 0 {
 			continue
 		}
 		select {
-		case <-time.After(backoff):
+		case <-time.After(pause.next()):
 		case <-ctx.Done():
 		}
-		backoff = min(2*backoff, lastBackoff)
 	}
 }
 
-// follow runs one session to its end and tells why it ended.
-func (c *Client) follow(ctx context.Context, endpoint string) error {
+// backoff is how long to wait after each round of all servers: longer and longer, until one was followed for a while.
+type backoff struct{ last time.Duration }
+
+// ended tells of a session that lasted so long; one that never began lasted no time.
+func (b *backoff) ended(lasted time.Duration) {
+	if lasted >= settledAfter {
+		b.last = 0
+	}
+}
+
+func (b *backoff) next() time.Duration {
+	b.last = min(max(2*b.last, firstBackoff), lastBackoff)
+	return b.last
+}
+
+// follow runs one session to its end, and tells how long the database was followed and why it ended.
+func (c *Client) follow(ctx context.Context, endpoint string) (time.Duration, error) {
 	s, err := dial(ctx, c.cfg, endpoint, c.changes.notify)
 	if err != nil {
-		return err
+		return 0, err
 	}
+	began := time.Now()
 	defer s.close()
 	c.mu.Lock()
 	c.last, c.reason = s, nil
@@ -190,7 +206,7 @@ func (c *Client) follow(ctx context.Context, endpoint string) error {
 	c.changes.notify()
 	c.log.Info("Northbound database followed", "endpoint", endpoint)
 	<-s.done
-	return s.cause()
+	return time.Since(began), s.cause()
 }
 
 func (c *Client) setReason(err error) {

@@ -12,8 +12,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -87,6 +89,32 @@ func TestB89LeaderDies(t *testing.T) {
 			t.Error("the client is at a follower")
 		}
 	}
+}
+
+// A server that hangs takes connections and says nothing: it costs the length of a probe, and not of a call.
+func TestB89ServerOfAClusterHangs(t *testing.T) {
+	t.Parallel()
+	servers := startCluster(t)
+	hung := slices.IndexFunc(servers, func(s *server) bool { return !s.leads() })
+	if err := servers[hung].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	endpoints := []string{servers[hung].endpoint()}
+	for n, s := range servers {
+		if n != hung {
+			endpoints = append(endpoints, s.endpoint())
+		}
+	}
+	began := time.Now()
+	c, err := Connect(t.Context(), Config{Endpoints: endpoints, Timeout: 40 * time.Second, InactivityProbe: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	if took := time.Since(began); took >= 40*time.Second {
+		t.Errorf("connected after %s: the server that hangs was waited for", took)
+	}
+	apply(t, servers[0].writer(c), switchChange("s1"))
 }
 
 // authority issues certificates into a directory.

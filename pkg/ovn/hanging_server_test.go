@@ -147,6 +147,23 @@ func TestB95ForeignRoutesAndTranslations(t *testing.T) {
 	check()
 }
 
+// A route of somebody else says nothing of a policy: it is passed over, and stays.
+func TestB94RouteWithoutAPolicy(t *testing.T) {
+	s, c, w := setupWorld(t)
+	s.nbctl("lr-route-add", "ovn-cluster", "10.99.0.0/24", "10.0.0.254")
+	if got := s.nbctl("--bare", "--columns=policy", "find", "Logical_Router_Static_Route", "ip_prefix=10.99.0.0/24"); got != "" {
+		t.Fatalf("the route has the policy %q", got)
+	}
+	theirs := func() []string { return linesWith(c, "route ", "10.99.0.0/24") }
+	waitUntil(t, c, func() bool { return len(theirs()) == 1 })
+	before := theirs()
+	wire(t, w, worldPod("p1", 2, nil))
+	unwire(t, w, "p1.d")
+	if diff := cmp.Diff(before, theirs()); diff != "" {
+		t.Errorf("their route (-before +after):\n%s", diff)
+	}
+}
+
 func TestLegacyStaticRoutes(t *testing.T) {
 	s, c, w := setupWorld(t)
 	for _, args := range [][]string{{"10.0.0.2", "ovn-cluster", "kube-ovn"}, {"10.0.0.2", "v1", "kube-ovn"}, {"10.0.0.4", "ovn-cluster", "kube-ovn"}, {"fd00::2", "ovn-cluster", "other"}} {
@@ -193,7 +210,7 @@ func TestB93SecurityGroups(t *testing.T) {
 			}
 		}
 	}
-	// A virtual machine that stops keeps its port, and with it the groups; it starts again under another UID.
+	// The next launcher of a virtual machine takes the port over, under another UID, and with it the groups.
 	restarted := groups("web", "a-b")
 	restarted.UID = "u2"
 	wire(t, w, restarted)

@@ -99,8 +99,3 @@ func (c *Client) Shared(router string) bool {
 		return p.ExternalIDs[nb.KeyRouter] == router && !nb.OfTopology(p.ExternalIDs)
 	})
 }
-
-// Policies returns all policies of routers.
-func (c *Client) Policies() []nb.RouterPolicy {
-	return all(c.latest(), tablePolicy, func(r *policyRow) (nb.RouterPolicy, bool) { return nb.RouterPolicy(*r), true })
-}

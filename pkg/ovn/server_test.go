@@ -20,7 +20,7 @@ const installedSchema = "/usr/share/ovn/ovn-nb.ovsschema"
 
 // server is an ovsdb-server of one test.
 type server struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	args   []string
 	cmd    *exec.Cmd
@@ -28,7 +28,7 @@ type server struct {
 }
 
 // startServer starts an ovsdb-server on an empty northbound database of a schema.
-func startServer(t *testing.T, schema string, args ...string) *server {
+func startServer(t testing.TB, schema string, args ...string) *server {
 	t.Helper()
 	s := newServer(t, args...)
 	s.run("ovsdb-tool", "create", s.path("nb.db"), schema)
@@ -36,7 +36,7 @@ func startServer(t *testing.T, schema string, args ...string) *server {
 	return s
 }
 
-func newServer(t *testing.T, args ...string) *server {
+func newServer(t testing.TB, args ...string) *server {
 	t.Helper()
 	for _, tool := range []string{"ovsdb-server", "ovsdb-tool", "ovn-nbctl"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -130,7 +130,7 @@ func (s *server) connect() *Client {
 	return connect(s.t, Config{Endpoints: []string{s.endpoint()}})
 }
 
-func connect(t *testing.T, cfg Config) *Client {
+func connect(t testing.TB, cfg Config) *Client {
 	t.Helper()
 	cfg.Timeout, cfg.InactivityProbe = 20*time.Second, 2*time.Second
 	c, err := Connect(t.Context(), cfg)
@@ -153,7 +153,7 @@ func (s *server) writer(c *Client) *Writer {
 	return w
 }
 
-func runWriter(t *testing.T, w *Writer) {
+func runWriter(t testing.TB, w *Writer) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -189,7 +189,7 @@ func vendorSwitch(name string) nb.LogicalSwitch {
 	return nb.LogicalSwitch{Name: name, ExternalIDs: map[string]string{nb.Vendor: nb.VendorKubeOVN}}
 }
 
-func apply(t *testing.T, w *Writer, ch Change) {
+func apply(t testing.TB, w *Writer, ch Change) {
 	t.Helper()
 	if err := w.Apply(t.Context(), ch); err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func clientOptions(cfg Config, endpoint string) ([]client.Option, error) {
 
 func (s *session) open(ctx context.Context, cfg Config, opts []client.Option, notify func()) error {
 	if len(cfg.Endpoints) > 1 {
-		if err := s.followLeader(ctx, opts); err != nil {
+		if err := s.followLeader(ctx, opts, cfg.InactivityProbe); err != nil {
 			return err
 		}
 	}
@@ -148,8 +148,11 @@ func (s *session) missing(ctx context.Context, opts []client.Option) []string {
 	return missingInSchema(c.Schema())
 }
 
-// followLeader watches the server's own database and ends the session when the server isn't the leader.
-func (s *session) followLeader(ctx context.Context, opts []client.Option) error {
+// followLeader watches the server's own database and ends the session when the server isn't the leader. One that hangs
+// must not keep the others from being asked for longer than the patience.
+func (s *session) followLeader(ctx context.Context, opts []client.Option, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, min(patience, s.call))
+	defer cancel()
 	m, err := serverdb.FullDatabaseModel()
 	if err != nil {
 		return fmt.Errorf("build the server model: %w", err)
@@ -177,8 +180,6 @@ func (s *session) followLeader(ctx context.Context, opts []client.Option) error 
 	request := s.leader.NewMonitor()
 	request.Method = ovsdb.ConditionalMonitorRPC
 	request.Tables = []client.TableMonitor{{Table: serverdb.DatabaseTable}}
-	ctx, cancel := context.WithTimeout(ctx, s.call)
-	defer cancel()
 	if _, err := s.leader.Monitor(ctx, request); err != nil {
 		return fmt.Errorf("read which server is the leader: %w", err)
 	}

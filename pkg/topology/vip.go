@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -41,12 +42,38 @@ func VipPort(v *kubeovnv1.Vip, name string) nb.Port {
 // UnrealisedVip lists the fields of a Vip that are set and that nobody realises, by their paths.
 func UnrealisedVip(v *kubeovnv1.Vip, m Mode) []string { return unrealised(v, m, vipFields()) }
 
-// vipFields has every field of a Vip's spec. Whoever may use an address may take it: the selector chooses nobody among
-// them, and a load balancer's address is on one switch alone.
+// VipChooses tells whether a pod with these labels that names the Vip may take its address: without a selector every one
+// may. One that can't be read chooses nobody.
+func VipChooses(v *kubeovnv1.Vip, labels map[string]string) bool {
+	for _, text := range v.Spec.Selector {
+		key, value, ok := selects(text)
+		if have, labelled := labels[key]; !ok || !labelled || have != value {
+			return false
+		}
+	}
+	return true
+}
+
+// selects reads one label of a Vip's selector, "key:value".
+func selects(text string) (key, value string, ok bool) {
+	key, value, ok = strings.Cut(text, ":")
+	key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+	return key, value, ok && key != "" && !strings.Contains(value, ":")
+}
+
+// vipFields has every field of a Vip's spec. Of a selector only what can't be read is told. A load balancer's address is on
+// one switch alone.
 func vipFields() map[string]untold[kubeovnv1.Vip] {
 	type vip = kubeovnv1.Vip
 	return fieldsOf(map[string]untold[vip]{
-		"spec.selector": func(v *vip, m Mode) []string { return when(m == Alone && len(v.Spec.Selector) > 0, "spec.selector") },
+		"spec.selector": func(v *vip, m Mode) []string {
+			var out []string
+			for i, text := range v.Spec.Selector {
+				_, _, ok := selects(text)
+				out = append(out, when(m == Alone && !ok, fmt.Sprintf("spec.selector[%d]", i))...)
+			}
+			return out
+		},
 		"spec.attachSubnets": func(v *vip, m Mode) []string {
 			return when(m == Alone && len(v.Spec.AttachSubnets) > 0, "spec.attachSubnets")
 		},

@@ -37,3 +37,31 @@ func TestVipPort(t *testing.T) {
 		})
 	}
 }
+
+func TestVipChooses(t *testing.T) {
+	labels := map[string]string{"app": "web", "tier": "", "example.com/x": "y"}
+	cases := map[string]struct {
+		selector []string
+		want     bool
+	}{
+		"every one":        {nil, true},
+		"by a label":       {[]string{"app:web"}, true},
+		"with blanks":      {[]string{" app : web "}, true},
+		"another value":    {[]string{"app:db"}, false},
+		"no such label":    {[]string{"zone:web"}, false},
+		"both":             {[]string{"app:web", "example.com/x:y"}, true},
+		"one of both":      {[]string{"app:web", "example.com/x:z"}, false},
+		"an empty value":   {[]string{"tier:"}, true},
+		"empty, not there": {[]string{"zone:"}, false},
+		"unreadable":       {[]string{"app"}, false},
+		"two colons":       {[]string{"app:web:x"}, false},
+		"nothing":          {[]string{""}, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := VipChooses(&kubeovnv1.Vip{Spec: kubeovnv1.VipSpec{Selector: c.selector}}, labels); got != c.want {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+		})
+	}
+}

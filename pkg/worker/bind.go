@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-net/berth/internal/fault"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/lifecycle"
 	"github.com/berth-net/berth/pkg/network"
@@ -115,9 +116,11 @@ func (w *Worker) bind(ctx context.Context, s *subject) error {
 	if err := w.checkOlder(ctx, s); err != nil {
 		return err
 	}
+	fault.Hit(fault.Decided)
 	if _, err := w.Ledger.BindTo(ctx, s.binding(), refs...); err != nil {
 		return fmt.Errorf("bind the leases of pod %s: %w", s.key(), err)
 	}
+	fault.Hit(fault.Bound)
 	s.leases = w.Ledger.ByClaim(s.claim)
 	return w.freeSurplus(ctx, s)
 }

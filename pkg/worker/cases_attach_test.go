@@ -111,7 +111,10 @@ func (w *world) leasedTo() map[string]string {
 // The address of another CNI's NIC is given back also when the attachment went before the pod.
 func TestB30AddressOfAnotherCNI(t *testing.T) {
 	for name, end := range map[string]func(*world){
-		"by the finalizer": func(w *world) { w.end("a") },
+		"by the finalizer": func(w *world) {
+			w.reports("a", stoppedState())
+			w.end("a")
+		},
 		"by the sweep": func(w *world) {
 			w.stop()
 			w.change("a", func(p *corev1.Pod) { p.Finalizers = nil })

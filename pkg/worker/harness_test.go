@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -35,11 +36,12 @@ import (
 
 // world is an API server, a northbound database, a ledger and a worker.
 type world struct {
-	t      *testing.T
+	t      testing.TB
 	ctx    context.Context
 	kube   *memkube.Server
 	client client.Client
 	nb     *ovn.Client
+	remote string // of the northbound database
 	store  *memstore.Store
 	ledger *ipam.Ledger
 	synced func() bool
@@ -54,16 +56,18 @@ const testAgent = "test"
 type worldOptions struct {
 	intercept func(memkube.Request) memkube.Fault
 	age       time.Duration
+	// limit of the whole test; zero means a minute.
+	limit time.Duration
 	// blocks keeps the ledger in AddressBlocks, as in a cluster.
 	blocks bool
 	// change has a last look at the worker's options.
 	change func(*Options)
 }
 
-func newWorld(t *testing.T, o worldOptions) *world {
+func newWorld(t testing.TB, o worldOptions) *world {
 	t.Helper()
 	ctrl.SetLogger(logr.Discard())
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(o.limit, time.Minute))
 	kube, err := memkube.Start(memkube.Options{Namespaces: []string{"app"}, Intercept: o.intercept, Kinds: []memkube.Kind{
 		{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachine", Resource: "virtualmachines", Namespaced: true, Custom: true},
 		{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachineInstance", Resource: "virtualmachineinstances", Namespaced: true, Custom: true},
@@ -82,7 +86,8 @@ func newWorld(t *testing.T, o worldOptions) *world {
 	cfg.UserAgent = testAgent
 	w.client, err = client.New(cfg, client.Options{Scheme: types})
 	w.must(err)
-	w.nb, err = ovn.Connect(ctx, ovn.Config{Endpoints: []string{startOVSDB(t)}})
+	w.remote = startOVSDB(t)
+	w.nb, err = ovn.Connect(ctx, ovn.Config{Endpoints: []string{w.remote}})
 	w.must(err)
 	t.Cleanup(w.nb.Close)
 	w.synced = func() bool { return true }
@@ -316,7 +321,7 @@ func (w *world) clean() {
 }
 
 // startOVSDB starts an empty northbound database and returns its remote.
-func startOVSDB(t *testing.T) string {
+func startOVSDB(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	db, sock := filepath.Join(dir, "nb.db"), filepath.Join(dir, "nb.sock")

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/berth-net/berth/internal/fault"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/lifecycle"
 	"github.com/berth-net/berth/pkg/network"
@@ -21,8 +22,10 @@ const (
 	reasonRunning     = "RunningWithoutLease"
 	reasonCopy        = "ClaimOfAnotherPod"
 	reasonUnwired     = "NotWired"
+	reasonInUse       = "AddressInUse"
 	actionAllocate    = "Allocate"
 	actionWire        = "Wire"
+	actionReclaim     = "Reclaim"
 	resultGiven       = "given"
 	resultUnavailable = "unavailable"
 	resultRefused     = "refused"
@@ -72,7 +75,7 @@ func (w *Worker) late(ctx context.Context, s *subject) (reconcile.Result, error)
 	switch {
 	case foreignGate(s.Pod):
 		return reconcile.Result{}, nil // it comes back when the gate goes
-	case s.running():
+	case s.running() && (s.complete() || !w.Network.NonPrimary): // else networks are plugged into it, as with attach
 		if s.claimed { // it had nothing when it was given its claim, and runs by now
 			w.warn(s.Pod, reasonRunning, actionAllocate, "the pod runs on an address that is in no lease: it is left alone; recreate it to give it one")
 			return reconcile.Result{}, nil
@@ -129,6 +132,7 @@ func (w *Worker) lay(ctx context.Context, s *subject, plan network.Planned) (*su
 	if err != nil || stale {
 		return nil, err
 	}
+	fault.Hit(fault.Claimed)
 	return w.subjectOf(pod), nil
 }
 
@@ -162,6 +166,7 @@ func (w *Worker) give(ctx context.Context, s *subject, plan network.Planned, cat
 		w.Metrics.late.WithLabelValues(resultFailed).Inc()
 		return reconcile.Result{}, fmt.Errorf("lease addresses for pod %s: %w", s.key(), err)
 	}
+	fault.Hit(fault.Leased)
 	p := newPatch(s.Pod)
 	p.testVersion() // a former leader may have been quicker
 	p.annotate(network.Annotations(plan, a, cat, w.Network))
@@ -174,6 +179,7 @@ func (w *Worker) give(ctx context.Context, s *subject, plan network.Planned, cat
 	if err != nil || stale {
 		return reconcile.Result{}, err // leases of a pod that went stay pending, and the sweep finds them
 	}
+	fault.Hit(fault.Given)
 	w.Metrics.late.WithLabelValues(resultGiven).Inc()
 	if err := w.tellWaiting(ctx, pod, ""); err != nil {
 		return reconcile.Result{}, err

@@ -1,7 +1,11 @@
 package worker
 
 import (
+	"bytes"
+	"encoding/csv"
 	"fmt"
+	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -59,15 +63,27 @@ func (w *world) announced(name string) map[string]string {
 	return out
 }
 
-// policies are those of a router, in words.
+// policies are those of routers with a match like that, in words.
 func (w *world) policies(match string) []string {
-	var out []string
-	for _, p := range w.nb.Policies() {
-		if strings.Contains(p.Match, match) {
-			out = append(out, fmt.Sprintf("%d %s %s %s", p.Priority, p.Match, p.Action, strings.Join(p.Nexthops, ",")))
-		}
+	w.t.Helper()
+	return slices.DeleteFunc(w.find("logical_router_policy", "priority", "match", "action", "nexthops"),
+		func(line string) bool { return !strings.Contains(line, match) })
+}
+
+// find gives all rows of a table, by their columns, as somebody else sees them.
+func (w *world) find(table string, columns ...string) []string {
+	w.t.Helper()
+	out, err := exec.Command("ovn-nbctl", "--no-leader-only", "--timeout=20", "--db="+w.remote, "--format=csv", "--data=bare", "--no-headings",
+		"--columns="+strings.Join(columns, ","), "list", table).Output()
+	w.must(err)
+	rows, err := csv.NewReader(bytes.NewReader(out)).ReadAll()
+	w.must(err)
+	var lines []string
+	for _, r := range rows {
+		lines = append(lines, strings.Join(r, " "))
 	}
-	return out
+	slices.Sort(lines)
+	return lines
 }
 
 func joinSpec() kubeovnv1.SubnetSpec {

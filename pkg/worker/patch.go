@@ -106,7 +106,8 @@ func (p *podPatch) ungate(name string) {
 }
 
 // send sends the patch, unless it changes nothing, and returns the pod as it is then. stale tells that the pod isn't any
-// more what it was decided on: its next event brings it back.
+// more what it was decided on: its next event brings it back. A conflict is none of that: our tests are answered
+// otherwise, so the server only could not write, and no event need follow.
 func (p *podPatch) send(ctx context.Context, c client.Client) (pod *corev1.Pod, stale bool, err error) {
 	if p.n == 0 {
 		return p.pod, false, nil
@@ -121,7 +122,7 @@ func (p *podPatch) send(ctx context.Context, c client.Client) (pod *corev1.Pod, 
 	switch {
 	case err == nil:
 		return out, false, nil
-	case apierrors.IsNotFound(err), apierrors.IsInvalid(err), apierrors.IsConflict(err):
+	case apierrors.IsNotFound(err), apierrors.IsInvalid(err):
 		return nil, true, nil
 	}
 	return nil, false, fmt.Errorf("patch pod %s/%s: %w", p.pod.Namespace, p.pod.Name, err)

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,8 +127,15 @@ func (w *Worker) reconcile(ctx context.Context, s *subject) (reconcile.Result, e
 	if err := w.locate(ctx, s); err != nil {
 		return reconcile.Result{}, err
 	}
-	if regains(s.Pod) && s.claimed {
+	var again time.Duration // after which more is to be plugged in
+	switch {
+	case !regains(s.Pod):
+		w.unwait(s.key())
+	case s.claimed:
 		var err error
+		if s, again, err = w.attach(ctx, s); err != nil || s == nil {
+			return reconcile.Result{}, err
+		}
 		if s, err = w.regain(ctx, s); s == nil {
 			return reconcile.Result{}, err
 		}
@@ -147,8 +155,18 @@ func (w *Worker) reconcile(ctx context.Context, s *subject) (reconcile.Result, e
 		if !s.complete() {
 			return w.late(ctx, s)
 		}
-		w.unwait(s.key())
-		return w.serve(ctx, s)
+		if again == 0 {
+			w.unwait(s.key())
+		}
+		result, err := w.serve(ctx, s)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		return cmp.Or(result, reconcile.Result{RequeueAfter: again}), nil
+	}
+	if grace := s.DeletionGracePeriodSeconds; grace != nil && *grace == 0 {
+		w.warn(s.Pod, reasonInUse, actionReclaim, "its addresses are not taken back: "+verdict.Reason+
+			"; if the node is gone for good, delete its Node object, or taint it "+corev1.TaintNodeOutOfService)
 	}
 	if verdict.After > 0 {
 		return reconcile.Result{RequeueAfter: verdict.After + recheckMargin}, nil
@@ -161,28 +179,29 @@ func (w *Worker) reconcile(ctx context.Context, s *subject) (reconcile.Result, e
 
 // judge gathers the facts. Of a sticky owner only the sweep asks whether it still keeps its leases: here it does.
 func (w *Worker) judge(ctx context.Context, s *subject) (lifecycle.Verdict, error) {
-	facts := lifecycle.Facts{Pod: s.Pod, OwnerKeeps: lifecycle.No, Leased: len(s.leases) > 0, Finalized: s.finalized(), Now: w.Clock.Now()}
+	known := lifecycle.Facts{Pod: s.Pod, OwnerKeeps: lifecycle.No, Leased: len(s.leases) > 0, Finalized: s.finalized(),
+		Unfenced: facts.Unfenced(s.Pod, s.leases), Now: w.Clock.Now()}
 	if slices.ContainsFunc(s.leases, func(l ipam.Held) bool { return l.Owner.Sticky() }) {
-		facts.OwnerKeeps = lifecycle.Yes
+		known.OwnerKeeps = lifecycle.Yes
 	}
 	if s.DeletionTimestamp != nil && s.Spec.NodeName != "" {
 		var node corev1.Node
 		err := w.Client.Get(ctx, client.ObjectKey{Name: s.Spec.NodeName}, &node)
 		switch {
 		case err == nil:
-			facts.Node = &node
+			known.Node = &node
 		case apierrors.IsNotFound(err):
 			// The cache may not know a young node yet: only a live read can tell that it is gone.
 			gone, err := w.nodeGone(ctx, s.Spec.NodeName)
 			if err != nil {
 				return lifecycle.Verdict{}, err
 			}
-			facts.NodeGone = gone
+			known.NodeGone = gone
 		default:
 			return lifecycle.Verdict{}, fmt.Errorf("read node %s: %w", s.Spec.NodeName, err)
 		}
 	}
-	return lifecycle.Decide(facts), nil
+	return lifecycle.Decide(known), nil
 }
 
 func (w *Worker) nodeGone(ctx context.Context, name string) (bool, error) {

@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-net/berth/internal/fault"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/network"
 	"github.com/berth-net/berth/pkg/ovn"
@@ -18,6 +19,7 @@ import (
 // sticky owners stay: only the sweep frees those. It needs no namespace, subnet or node.
 func (w *Worker) reclaim(ctx context.Context, s *subject) error {
 	began := w.Clock.Now()
+	fault.Hit(fault.Condemned)
 	heirs, err := w.siblings(ctx, s)
 	if err != nil {
 		return err
@@ -30,10 +32,12 @@ func (w *Worker) reclaim(ctx context.Context, s *subject) error {
 		if err := w.apply(ctx, ovn.Change{Key: s.key().String(), RemovePorts: ports}); err != nil {
 			return err
 		}
+		fault.Hit(fault.Unwired)
 	}
 	if err := w.freeLeases(ctx, s); err != nil {
 		return err
 	}
+	fault.Hit(fault.Freed)
 	if len(heirs) == 0 {
 		if err := w.dropRecords(ctx, s, s.finalized() && s.Spec.NodeName != ""); err != nil {
 			return err
@@ -42,6 +46,7 @@ func (w *Worker) reclaim(ctx context.Context, s *subject) error {
 			return err
 		}
 	}
+	fault.Hit(fault.Forgotten)
 	p := newPatch(s.Pod)
 	p.unfinalize()
 	changed := p.n > 0
@@ -52,6 +57,7 @@ func (w *Worker) reclaim(ctx context.Context, s *subject) error {
 	if changed && !stale {
 		w.Metrics.reclaim.Observe(w.Clock.Since(began).Seconds())
 	}
+	fault.Hit(fault.Ended)
 	for i := range heirs { // port and record are theirs now
 		w.enqueue(client.ObjectKeyFromObject(&heirs[i]))
 	}
@@ -121,6 +127,7 @@ func (w *Worker) bindLast(ctx context.Context, s *subject) error {
 	if _, err := w.Ledger.BindTo(ctx, s.binding(), refs...); ignoreStale(err) != nil {
 		return fmt.Errorf("bind the leases of pod %s: %w", s.key(), err)
 	}
+	fault.Hit(fault.Adopted)
 	s.leases = w.Ledger.ByClaim(s.claim)
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
+	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/network"
 )
 
@@ -140,7 +141,7 @@ func sameRecord(have, want *kubeovnv1.IP) bool {
 func (w *Worker) dropRecords(ctx context.Context, s *subject, thorough bool) error {
 	var errs []error
 	for _, c := range s.carried {
-		if len(c.Addresses) == 0 {
+		if len(c.Addresses) == 0 && c.MAC == (ipam.MAC{}) {
 			continue
 		}
 		key := client.ObjectKey{Name: network.PortName(s.identity, s.Namespace, c.Provider)}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -90,11 +91,19 @@ func (w *Worker) reserve(ctx context.Context, s *ipam.Subnet, o ipam.Owner, as [
 	return nil
 }
 
-// tellOnce logs something that stays true for long, once.
+// tellAgain is how long something that is still true isn't told again.
+const tellAgain = time.Hour
+
+// tellOnce logs something that stays true for long, and not each time that it is found.
 func (w *Worker) tellOnce(key, message string, pairs ...any) {
+	now := w.Clock.Now()
+	old := func(_ string, at time.Time) bool { return now.Sub(at) >= tellAgain }
 	w.mu.Lock()
-	told := w.noted[key]
-	w.noted[key] = true
+	maps.DeleteFunc(w.told, old)
+	_, told := w.told[key]
+	if !told {
+		w.told[key] = now
+	}
 	w.mu.Unlock()
 	if !told {
 		w.Log.Info(message, pairs...)

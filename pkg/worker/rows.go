@@ -107,7 +107,8 @@ func (w *Worker) interfaceInput(s *subject, c wire, cat network.Catalog) ovn.Int
 	}
 	for name := range strings.SplitSeq(s.Annotations[network.Key(network.DefaultProvider, network.SuffixAaps)], ",") {
 		vip := cat.Vips[strings.TrimSpace(name)]
-		if vip == nil || vip.Spec.Namespace != s.Namespace || vip.Spec.Subnet != c.Subnet {
+		if vip == nil || vip.Spec.Namespace != s.Namespace || vip.Spec.Subnet != c.Subnet ||
+			w.Topology == Ensure && !topology.VipChooses(vip, s.Labels) {
 			continue
 		}
 		addrs := addressesIn(vip.Status.V4IP + "," + vip.Status.V6IP)

@@ -46,8 +46,9 @@ func requestFor(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}
 }
 
-// concerned gives the SecurityGroups that look different when one comes or goes: those with a rule about it, and those
-// that would have its port group.
+// concerned gives the other SecurityGroups that look different when one comes or goes: those with a rule about it, and
+// those that would have its port group. It is not among them itself: asked for twice, it would be realised a second time
+// from a cache that may not show its status yet.
 func (w *Worker) concerned(ctx context.Context, changed client.Object) []reconcile.Request {
 	groups, err := w.securityGroups(ctx)
 	if err != nil {
@@ -57,6 +58,9 @@ func (w *Worker) concerned(ctx context.Context, changed client.Object) []reconci
 	names := func(r kubeovnv1.SecurityGroupRule) bool { return r.RemoteSecurityGroup == changed.GetName() }
 	var out []reconcile.Request
 	for _, g := range groups {
+		if g.Name == changed.GetName() {
+			continue
+		}
 		same := nb.SecurityGroupName(g.Name) == nb.SecurityGroupName(changed.GetName())
 		if same || slices.ContainsFunc(g.Spec.IngressRules, names) || slices.ContainsFunc(g.Spec.EgressRules, names) {
 			out = append(out, requestFor(g.Name))

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/berth-net/berth/internal/fault"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/lifecycle"
@@ -52,6 +53,7 @@ func (w *Worker) serve(ctx context.Context, s *subject) (reconcile.Result, error
 		RemovePorts: append(rivals, w.unplugged(s, rows)...)}); err != nil {
 		return reconcile.Result{}, w.unwired(s, err)
 	}
+	fault.Hit(fault.Wired)
 	p := newPatch(s.Pod)
 	p.testAnnotation(network.ClaimKey)
 	if s.Spec.NodeName != "" {
@@ -62,6 +64,7 @@ func (w *Worker) serve(ctx context.Context, s *subject) (reconcile.Result, error
 			return reconcile.Result{}, err
 		}
 		p.annotate(marks(wires))
+		fault.Hit(fault.Recorded)
 	}
 	p.finalize()
 	marked := p.n > 0 && s.Spec.NodeName != ""
@@ -69,6 +72,7 @@ func (w *Worker) serve(ctx context.Context, s *subject) (reconcile.Result, error
 		return reconcile.Result{}, err
 	}
 	if s.Spec.NodeName != "" {
+		fault.Hit(fault.Marked)
 		w.done(s, began, marked)
 	}
 	return reconcile.Result{}, nil

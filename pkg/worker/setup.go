@@ -11,13 +11,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/berth-net/berth/internal/facts"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
+	"github.com/berth-net/berth/pkg/lifecycle"
 	"github.com/berth-net/berth/pkg/network"
 )
 
@@ -69,7 +72,7 @@ func (w *Worker) Setup(ctx context.Context, mgr manager.Manager) error {
 func (w *Worker) setupPods(mgr manager.Manager) error {
 	skip := true // several workers may live in one process
 	return builder.ControllerManagedBy(mgr).Named("pod").
-		For(&corev1.Pod{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+		Watches(&corev1.Pod{}, &urgentFirst{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
 			p, ok := o.(*corev1.Pod)
 			return ok && !p.Spec.HostNetwork
 		}))).
@@ -77,6 +80,20 @@ func (w *Worker) setupPods(mgr manager.Manager) error {
 		WatchesRawSource(source.Channel(w.wake, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: w.Concurrency, SkipNameValidation: &skip, RateLimiter: backoff()}).
 		Complete(reconcile.Func(w.Reconcile))
+}
+
+// urgentFirst has what waits for us come before what only is to be compared: of the pods that are there at the start,
+// those that neither run nor have ended, and those that are being deleted.
+type urgentFirst struct {
+	handler.EnqueueRequestForObject
+}
+
+// Create enqueues a pod. The queue takes what is new before what a first list has.
+func (h *urgentFirst) Create(ctx context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	if p, ok := e.Object.(*corev1.Pod); ok && (p.DeletionTimestamp != nil || !lifecycle.Ended(p) && !facts.Running(p)) {
+		e.IsInInitialList = false
+	}
+	h.EnqueueRequestForObject.Create(ctx, e, q)
 }
 
 // backoff of failures. An outage must not keep anybody waiting long after its end.

@@ -155,6 +155,8 @@ func sameCount(a, b *big.Int) bool {
 	return x == y
 }
 
+// patchStatus writes figures over the version that they were compared with, and over each version once: who finds them
+// different again has read what was there before.
 func (w *Worker) patchStatus(ctx context.Context, obj, of client.Object, d difference) error {
 	if len(d) == 0 {
 		return nil
@@ -163,8 +165,18 @@ func (w *Worker) patchStatus(ctx context.Context, obj, of client.Object, d diffe
 	if err != nil {
 		return err
 	}
+	w.mu.Lock()
+	done := w.figured[of.GetUID()] == of.GetResourceVersion()
+	w.figured[of.GetUID()] = of.GetResourceVersion()
+	w.mu.Unlock()
+	if done {
+		return nil
+	}
 	obj.SetName(of.GetName())
 	if err := w.Client.Status().Patch(ctx, obj, client.RawPatch(types.MergePatchType, body)); client.IgnoreNotFound(err) != nil {
+		w.mu.Lock()
+		delete(w.figured, of.GetUID())
+		w.mu.Unlock()
 		return fmt.Errorf("write the figures of %s: %w", of.GetName(), err)
 	}
 	return nil

@@ -32,7 +32,11 @@ func (w *Worker) reconcileVip(ctx context.Context, r reconcile.Request) (reconci
 	}
 	var v kubeovnv1.Vip
 	if err := w.Client.Get(ctx, r.NamespacedName, &v); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+		if apierrors.IsNotFound(err) {
+			v.Name = r.Name
+			return w.wakeUsers(ctx, &v)
+		}
+		return reconcile.Result{}, err
 	}
 	if v.DeletionTimestamp != nil || v.Spec.Subnet == "" {
 		return reconcile.Result{}, nil
@@ -46,7 +50,10 @@ func (w *Worker) reconcileVip(ctx context.Context, r reconcile.Request) (reconci
 		return reconcile.Result{RequeueAfter: retryHeld}, nil
 	}
 	if v.Status.V4IP != "" || v.Status.V6IP != "" {
-		return reconcile.Result{RequeueAfter: topologyPeriod}, w.serveVip(ctx, &v, s)
+		if err := w.serveVip(ctx, &v, s); err != nil {
+			return reconcile.Result{}, err
+		}
+		return w.wakeUsers(ctx, &v)
 	}
 	if v.Spec.Type == topology.VipOfBalancer && w.gatewayMAC(s) == (ipam.MAC{}) {
 		w.tellOnce("vip "+v.Name, "A Vip of a load balancer waits for the router's port in its subnet", "vip", v.Name, "subnet", v.Spec.Subnet)
@@ -104,6 +111,9 @@ func (w *Worker) announceVip(ctx context.Context, v *kubeovnv1.Vip, fault string
 	}
 	if v.Status.Type != v.Spec.Type && v.Status.Mac != "" {
 		status["type"] = v.Spec.Type
+	}
+	if !slices.Equal(v.Status.Selector, v.Spec.Selector) {
+		status["selector"] = v.Spec.Selector
 	}
 	if len(status) > 0 {
 		change["status"] = status

@@ -134,9 +134,9 @@ func TestVipUnderThePodsName(t *testing.T) {
 // What of a Vip nobody realises is told by its name.
 func TestVipTellsWhatIsNotRealised(t *testing.T) {
 	w := newWorld(t, worldOptions{})
-	w.must(w.client.Create(w.ctx, vipOf("v", func(s *kubeovnv1.VipSpec) { s.Selector = []string{"app:web"} })))
+	w.must(w.client.Create(w.ctx, vipOf("v", func(s *kubeovnv1.VipSpec) { s.Selector, s.AttachSubnets = []string{"app:web", "web"}, []string{"t"} })))
 	w.served("v", func(v kubeovnv1.Vip) bool {
 		c := condition(v.Status.Conditions)
-		return c.Status == "False" && strings.Contains(c.Message, "spec.selector")
+		return c.Status == "False" && strings.Contains(c.Message, "spec.attachSubnets, spec.selector[1] here")
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-net/berth/internal/fault"
 	"github.com/berth-net/berth/pkg/ipam"
 )
 
@@ -112,6 +113,7 @@ func (w *Worker) handOver(ctx context.Context, l ipam.Held, queue []waiter, got 
 			return false, fmt.Errorf("hand %s over to pod %s: %w", l.Ref(), x.key, err)
 		}
 		if err == nil {
+			fault.Hit(fault.HandedOver)
 			got[x.request.Claim] = append(got[x.request.Claim], h)
 			w.Metrics.handedOver.Inc()
 			w.enqueue(x.key)

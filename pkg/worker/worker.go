@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -89,6 +90,10 @@ type Worker struct {
 	watch *lifecycle.Watchlist
 	ripe  map[ipam.Ref]bool
 	noted map[string]bool
+	// told is when each thing was last told.
+	told map[string]time.Time
+	// figured is the version of each object that figures were last written over.
+	figured map[types.UID]string
 	// unrealised is what was last told of the topology.
 	unrealised map[string]bool
 	waiting    map[client.ObjectKey]waiter
@@ -118,6 +123,7 @@ func New(o Options) (*Worker, error) {
 		Options: o, leading: make(chan struct{}), broken: make(chan error, 1),
 		loose: make(chan ipam.Held, 4096), losses: make(chan struct{}, 1), wake: make(chan event.GenericEvent, 4096),
 		watch: lifecycle.NewWatchlist(o.PendingAge), ripe: map[ipam.Ref]bool{}, noted: map[string]bool{},
+		told: map[string]time.Time{}, figured: map[types.UID]string{},
 		waiting: map[client.ObjectKey]waiter{}, started: map[string]time.Time{},
 	}
 	eips, err := catalog.ServedEIPs(o.Client.RESTMapper())
