@@ -1,5 +1,5 @@
 # Berth's build. Everything that a target needs is installed by hack/tools.sh, once.
-.PHONY: help build test ship-test browser-test screenshots e2e demo up down bench lint image generate verify
+.PHONY: help build test ship-test browser-test screenshots e2e e2e-long faults bench-cluster soak demo up down bench lint image generate verify
 .DEFAULT_GOAL := help
 
 DIR ?= /tmp/berth-cluster
@@ -10,7 +10,7 @@ TAG ?= v0.1.0
 GENERATED = pkg/api manifests/crds manifests/dist charts/berth/templates
 
 help: ## this list
-	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
 
 build: ## the programs, in bin/
 	@mkdir -p bin
@@ -26,11 +26,32 @@ ship-test: ## what is shipped: manifests, chart, alerts, image
 	go -C tools/ship vet ./...
 	go -C tools/ship test -count=1 -timeout 30m ./...
 
-# Of it, e2e/packets, where packets tell whether objects hold, takes some three minutes.
+# Suites that take long, and are not in the gate: e2e-long runs them.
+LONG = lifecycle raft ship faults
+
 e2e: build ## the whole path on a real control plane, OVN and two nodes; needs root
 	@hack/tools.sh cluster >/dev/null
 	go vet -tags e2e ./e2e/...
-	go test -tags e2e -p 1 -count=1 -timeout 30m -v ./e2e/...
+	go test -tags e2e -p 1 -count=1 -timeout 30m -v -skip TestIPv6Only \
+		$$(go list -tags e2e ./e2e/... | grep -vE '/e2e/($(subst $() ,|,$(LONG)))$$')
+
+e2e-long: build ## lifecycle, raft, upgrades, faults, and packets without any IPv4: some 25 minutes
+	@hack/tools.sh cluster >/dev/null
+	@hack/tools.sh prometheus >/dev/null
+	go test -tags e2e -p 1 -count=1 -timeout 40m -v $(addprefix ./e2e/,$(LONG))
+	go test -tags e2e -p 1 -count=1 -timeout 30m -v -run TestIPv6Only ./e2e/packets
+
+faults: build ## break a local cluster in many ways at once; needs root; BERTH_SEEDS=20, BERTH_SEED=n, BERTH_FAULTS=kind,kind
+	@hack/tools.sh cluster >/dev/null
+	go test -tags e2e -count=1 -timeout 6h -v -run '^TestFaults(Short)?$$' ./e2e/faults
+
+bench-cluster: build ## speed beside the same cluster without Berth, added to docs/benchmarks.md; half an hour; needs root
+	@hack/tools.sh cluster >/dev/null
+	bin/bench-cluster --append=docs/benchmarks.md --json=bin/bench.json $(ARGS)
+
+soak: build ## pods come and go for an hour; fails when anything grows; needs root
+	@hack/tools.sh cluster >/dev/null
+	bin/soak $(ARGS)
 
 browser-test: ## the worker's page in headless Chromium
 	@hack/tools.sh browser >/dev/null
@@ -45,9 +66,9 @@ demo: ## the main job in one process; NORTHBOUND=memory needs no OVN; BREAK=rele
 	@[ "$(NORTHBOUND)" = memory ] || hack/tools.sh ovn >/dev/null || echo "OVN's packages could not be installed: the demo does without" >&2
 	go run ./cmd/demo $(if $(NORTHBOUND),--northbound=$(NORTHBOUND)) $(if $(BREAK),--break=$(BREAK))
 
-up: build ## start the local cluster and print how to reach it; needs root
+up: build ## start the local cluster and print how to reach it; needs root; FAMILY=v6 for one without any IPv4
 	@hack/tools.sh cluster >/dev/null
-	bin/berth-cluster --dir=$(DIR) up
+	bin/berth-cluster --dir=$(DIR) up $(if $(FAMILY),--family=$(FAMILY))
 
 down: ## stop the local cluster
 	go run ./e2e/cmd/berth-cluster --dir=$(DIR) down

@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -45,6 +46,10 @@ type Options struct {
 	Repo string
 	// Nodes is how many nodes there are.
 	Nodes int
+	// Family is which addresses there are; empty is Dual.
+	Family Family
+	// NorthboundServers is how many servers the northbound database has: 1, or 3 or 5 of which one leads.
+	NorthboundServers int
 	// ToolsDir holds etcd, kube-apiserver and so on; empty asks hack/tools.sh, which builds them when they are missing.
 	ToolsDir string
 	// WebhookBin, WorkerBin and NodeBin are this work tree's programs; empty takes <Repo>/bin/{webhook,finalizer-worker,node-agent}.
@@ -156,14 +161,8 @@ func (c *Cluster) Kubectl() string { return filepath.Join(c.ToolsDir, "kubectl")
 // LogDir holds a log per process and per pod that really runs.
 func (c *Cluster) LogDir() string { return filepath.Join(c.Dir, "logs") }
 
-// NBSocket is the northbound database's socket, as ovn-nbctl's --db.
-func (c *Cluster) NBSocket() string { return "unix:" + filepath.Join(c.Dir, "ovn", "nb.sock") }
-
 // SBSocket is the southbound database's socket, as ovn-sbctl's --db.
-func (c *Cluster) SBSocket() string { return "unix:" + filepath.Join(c.Dir, "ovn", "sb.sock") }
-
-// NBAddress is the northbound database as nodes reach it.
-func (c *Cluster) NBAddress() string { return "tcp:" + c.hostIP() + ":6641" }
+func (c *Cluster) SBSocket() string { return "unix:" + filepath.Join(c.ovnDir(), "sb.sock") }
 
 // NodeNames lists the nodes.
 func (c *Cluster) NodeNames() []string {
@@ -264,7 +263,7 @@ func (o *Options) complete(ctx context.Context) error {
 	if !regexp.MustCompile(`^[a-z][a-z0-9-]{0,8}$`).MatchString(o.Name) {
 		return fmt.Errorf("name %q doesn't fit into names of links; take at most 9 lower-case letters, digits and dashes", o.Name)
 	}
-	if err := o.countNodes(); err != nil {
+	if err := errors.Join(o.countNodes(), o.countNorthbound(), o.chooseFamily()); err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {

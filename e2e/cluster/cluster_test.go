@@ -12,10 +12,10 @@ import (
 func TestFirstFree(t *testing.T) {
 	used := []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8"), netip.MustParsePrefix("172.30.0.1/24"), netip.MustParsePrefix("172.30.1.7/32"),
 		netip.MustParsePrefix("fd00::1/64")}
-	if got, err := firstFree(used); err != nil || got.String() != "172.30.2.0/24" {
+	if got, err := firstFree(Dual, used); err != nil || got.String() != "172.30.2.0/24" {
 		t.Errorf("got %v %v", got, err)
 	}
-	if got, err := firstFree([]netip.Prefix{netip.MustParsePrefix("172.16.0.0/12")}); err == nil {
+	if got, err := firstFree(Dual, []netip.Prefix{netip.MustParsePrefix("172.16.0.0/12")}); err == nil {
 		t.Errorf("got %v though all are taken", got)
 	}
 }
@@ -28,6 +28,49 @@ func TestAddresses(t *testing.T) {
 	} {
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestAddressesOfIPv6(t *testing.T) {
+	s := state{Options: Options{Name: "x", Dir: "/d", Family: IPv6, NorthboundServers: 1}, Subnet: netip.MustParsePrefix("fd00:30:0:7::/64")}
+	c := &Cluster{state: state{Options: s.Options, Subnet: s.Subnet}}
+	for got, want := range map[string]string{
+		s.hostIP(): "fd00:30:0:7::1", s.nodeIP(0): "fd00:30:0:7::a", s.nodeIP(199): "fd00:30:0:7::d1", s.tunnelIP(1): "fd00:31:0:7::b",
+		s.at(6443): "[fd00:30:0:7::1]:6443", s.listen(6641): "ptcp:6641:[fd00:30:0:7::1]", s.serviceIP(): "fd00:10:96::1",
+		c.NBAddress(): "tcp:[fd00:30:0:7::1]:6641",
+	} {
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if got, err := firstFree(IPv6, []netip.Prefix{netip.MustParsePrefix("fd00:30::1/64"), netip.MustParsePrefix("172.30.1.0/24")}); err != nil || got.String() != "fd00:30:0:1::/64" {
+		t.Errorf("got %v %v", got, err)
+	}
+}
+
+func TestNorthboundServers(t *testing.T) {
+	c := &Cluster{state: state{Options: Options{Dir: "/d", NorthboundServers: 3}, Subnet: netip.MustParsePrefix("172.30.7.0/24")}}
+	for got, want := range map[string]string{
+		c.NBSocket():  "unix:/d/ovn/nb.sock,unix:/d/ovn/nb-2.sock,unix:/d/ovn/nb-3.sock",
+		c.NBAddress(): "tcp:172.30.7.1:6641,tcp:172.30.7.1:6651,tcp:172.30.7.1:6661",
+	} {
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	for _, n := range []int{-1, 2, 7} {
+		if err := (&Options{NorthboundServers: n}).countNorthbound(); err == nil {
+			t.Errorf("%d servers were accepted", n)
+		}
+	}
+}
+
+func TestFamilies(t *testing.T) {
+	for in, want := range map[Family]Family{"": Dual, Dual: Dual, IPv6: IPv6, "v4": ""} {
+		o := Options{Family: in}
+		if err := o.chooseFamily(); (err != nil) != (want == "") || err == nil && o.Family != want {
+			t.Errorf("%q: got %q, %v", in, o.Family, err)
 		}
 	}
 }
@@ -107,23 +150,40 @@ func TestFindRepo(t *testing.T) {
 	}
 }
 
-func TestOverlayAddsTheDatabase(t *testing.T) {
-	dir := t.TempDir()
-	c := &Cluster{state: state{Options: Options{Dir: dir, Repo: "/repo"}, Subnet: netip.MustParsePrefix("172.30.7.0/24")}}
-	at, err := c.overlay("/repo/manifests/overlays/local")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(at, "kustomization.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"value: --ovn-nb-addr=tcp:172.30.7.1:6641", `/repo/manifests/overlays/local"`} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
-	}
-	if strings.Contains(string(text), `- "/`) {
-		t.Error("an absolute path: kustomize refuses it")
+func TestOverlay(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    Options
+		want []string
+		not  string
+	}{
+		"dual stack":         {Options{NorthboundServers: 1}, []string{`value: "--ovn-nb-addr=tcp:172.30.7.1:6641"`, `/repo/manifests/overlays/local"`}, "Subnet"},
+		"three servers":      {Options{NorthboundServers: 3}, []string{`value: "--ovn-nb-addr=tcp:172.30.7.1:6641,tcp:172.30.7.1:6651,tcp:172.30.7.1:6661"`}, "Subnet"},
+		"IPv6":               {Options{NorthboundServers: 1, Family: IPv6}, []string{`value: "fd00:10:16::/112"`, `value: "--node-switch-cidr=fd00:100:64::/112"`}, "10.16.0.0"},
+		"without Berth":      {Options{NorthboundServers: 1, WithoutBerth: true}, []string{`/repo/manifests/overlays/local/network"`}, "patches"},
+		"IPv6 without Berth": {Options{NorthboundServers: 1, Family: IPv6, WithoutBerth: true}, []string{`value: "fd00:10:16::1"`}, "Deployment"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.o.Dir, c.o.Repo = t.TempDir(), "/repo"
+			cluster := &Cluster{state: state{Options: c.o, Subnet: netip.MustParsePrefix("172.30.7.0/24")}}
+			at, err := cluster.overlay("/repo/manifests/overlays/local")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(filepath.Join(at, "kustomization.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(string(text), want) {
+					t.Errorf("no %q in\n%s", want, text)
+				}
+			}
+			if strings.Contains(string(text), c.not) {
+				t.Errorf("%q in\n%s", c.not, text)
+			}
+			if strings.Contains(string(text), `- "/`) {
+				t.Error("an absolute path: kustomize refuses it")
+			}
+		})
 	}
 }

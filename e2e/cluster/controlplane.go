@@ -44,7 +44,7 @@ func (c *Cluster) awaitControllerManager(ctx context.Context) error {
 func (c *Cluster) tool(name string) string { return filepath.Join(c.ToolsDir, name) }
 
 func (c *Cluster) startEtcd(ctx context.Context) error {
-	client, peer := "http://"+c.hostIP()+":2379", "http://"+c.hostIP()+":2380"
+	client, peer := "http://"+c.at(2379), "http://"+c.at(2380)
 	err := c.start("etcd", nil, c.tool("etcd"), "--name=one", "--data-dir="+filepath.Join(c.Dir, "etcd"),
 		"--listen-client-urls="+client, "--advertise-client-urls="+client,
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=one="+peer,
@@ -72,15 +72,16 @@ func get(ctx context.Context, client *http.Client, url string) error {
 }
 
 func (c *Cluster) startAPIServer(ctx context.Context) error {
+	services, _ := c.Family.ranges()
 	args := []string{
 		c.tool("kube-apiserver"),
-		"--etcd-servers=http://" + c.hostIP() + ":2379",
+		"--etcd-servers=http://" + c.at(2379),
 		"--bind-address=" + c.hostIP(), "--advertise-address=" + c.hostIP(), "--secure-port=6443",
 		"--tls-cert-file=" + c.pki("apiserver.crt"), "--tls-private-key-file=" + c.pki("apiserver.key"), "--cert-dir=" + c.pki(""),
 		"--token-auth-file=" + c.pki("tokens.csv"),
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.pki("sa.key"), "--service-account-signing-key-file=" + c.pki("sa.key"),
-		"--service-cluster-ip-range=10.96.0.0/16",
+		"--service-cluster-ip-range=" + services,
 		"--authorization-mode=RBAC",
 		// Pods of a namespace that was just made would be refused until its service account is there.
 		"--disable-admission-plugins=ServiceAccount",

@@ -86,7 +86,7 @@ func (c *Cluster) servingCertificate(ca *x509.Certificate, caKey *ecdsa.PrivateK
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "kube-apiserver"},
 		DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
-		IPAddresses: []net.IP{net.ParseIP(c.hostIP()), net.ParseIP("127.0.0.1"), net.ParseIP("10.96.0.1")},
+		IPAddresses: []net.IP{net.ParseIP(c.hostIP()), net.ParseIP("127.0.0.1"), net.ParseIP(c.serviceIP())},
 		KeyUsage:    x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	_, err = c.sign("apiserver.crt", template, ca, key, caKey)
@@ -131,7 +131,7 @@ func (c *Cluster) writeKubeconfig(file, user, token string) error {
 		return fmt.Errorf("read the authority's certificate: %w", err)
 	}
 	cfg := clientcmdapi.NewConfig()
-	cfg.Clusters[c.Name] = &clientcmdapi.Cluster{Server: "https://" + net.JoinHostPort(c.hostIP(), "6443"), CertificateAuthorityData: ca}
+	cfg.Clusters[c.Name] = &clientcmdapi.Cluster{Server: "https://" + c.at(6443), CertificateAuthorityData: ca}
 	cfg.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: token}
 	cfg.Contexts[c.Name] = &clientcmdapi.Context{Cluster: c.Name, AuthInfo: user}
 	cfg.CurrentContext = c.Name

@@ -35,11 +35,7 @@ func (c *Cluster) apply(ctx context.Context) error {
 	if err := c.applyKinds(ctx); err != nil {
 		return err
 	}
-	local := filepath.Join(c.Repo, "manifests", "overlays", "local")
-	if c.WithoutBerth {
-		return c.Apply(ctx, filepath.Join(local, "network"))
-	}
-	overlay, err := c.overlay(local)
+	overlay, err := c.overlay(filepath.Join(c.Repo, "manifests", "overlays", "local"))
 	if err != nil {
 		return err
 	}
@@ -48,6 +44,9 @@ func (c *Cluster) apply(ctx context.Context) error {
 
 // overlay writes the overlay that adds what only this cluster knows.
 func (c *Cluster) overlay(local string) (string, error) {
+	if c.WithoutBerth {
+		local = filepath.Join(local, "network")
+	}
 	dir := filepath.Join(c.Dir, "manifests")
 	from, err := filepath.EvalSymlinks(c.Dir)
 	if err != nil {
@@ -57,17 +56,17 @@ func (c *Cluster) overlay(local string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("way from the cluster's directory to the manifests: %w", err)
 	}
-	text := fmt.Sprintf(`apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-resources:
-- %q
-patches:
-- target: {kind: Deployment, name: %s}
-  patch: |-
-    - op: add
-      path: /spec/template/spec/containers/0/args/-
-      value: --ovn-nb-addr=%s
-`, rel, workerName, c.NBAddress())
+	patches := c.networkPatches()
+	if !c.WithoutBerth {
+		patches += fmt.Sprintf("- target: {kind: Deployment, name: %s}\n  patch: |-\n", workerName)
+		for _, arg := range append([]string{"--ovn-nb-addr=" + c.NBAddress()}, c.familyArgs()...) {
+			patches += fmt.Sprintf("    - {op: add, path: /spec/template/spec/containers/0/args/-, value: %q}\n", arg)
+		}
+	}
+	text := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n- %q\n", rel)
+	if patches != "" {
+		text += "patches:\n" + patches
+	}
 	return dir, write(filepath.Join(dir, "kustomization.yaml"), []byte(text))
 }
 

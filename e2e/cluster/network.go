@@ -32,7 +32,7 @@ func (c *Cluster) makeNetwork(ctx context.Context) error {
 	if _, err := net.InterfaceByName(c.bridge()); err == nil {
 		return fmt.Errorf("a cluster named %q has links on this machine; take it down (down --name %s) or choose another name", c.Name, c.Name)
 	}
-	if c.Subnet, err = freeSubnet(); err != nil {
+	if c.Subnet, err = freeSubnet(c.Family); err != nil {
 		return err
 	}
 	if err := c.save(); err != nil {
@@ -40,7 +40,7 @@ func (c *Cluster) makeNetwork(ctx context.Context) error {
 	}
 	err = each(ctx,
 		words("ip link add %s type bridge", c.bridge()),
-		words("ip addr add %s/%d dev %s", c.hostIP(), c.Subnet.Bits(), c.bridge()),
+		words("ip addr add %s/%d dev %s %s", c.hostIP(), c.Subnet.Bits(), c.bridge(), c.nodad()),
 		words("ip link set %s up", c.bridge()))
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (c *Cluster) makeNetwork(ctx context.Context) error {
 			words("ip netns add %s", ns),
 			words("ip -n %s link set lo up", ns),
 			words("ip link add %s master %s up type veth peer name machine netns %s", machine, c.bridge(), ns),
-			words("ip -n %s addr add %s/%d dev machine", ns, c.nodeIP(n), c.Subnet.Bits()),
+			words("ip -n %s addr add %s/%d dev machine %s", ns, c.nodeIP(n), c.Subnet.Bits(), c.nodad()),
 			words("ip -n %s link set machine up", ns),
 			words("ip link add %s master %s up type veth peer name uplink netns %s", tunnel, c.bridge(), ns),
 			// Packets must carry their checksums where the userspace switch reads them.
@@ -84,9 +84,8 @@ func lockNetworks() (unlock func(), err error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// freeSubnet returns the first of 172.30.0.0/24, 172.30.1.0/24 ... that no interface of this machine is in. Tunnels get
-// the range of the same number in 172.31.0.0/16, which exists inside the nodes only.
-func freeSubnet() (netip.Prefix, error) {
+// freeSubnet returns the first network of the family for machines that no interface of this machine is in.
+func freeSubnet(f Family) (netip.Prefix, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		return netip.Prefix{}, fmt.Errorf("list this machine's addresses: %w", err)
@@ -97,13 +96,13 @@ func freeSubnet() (netip.Prefix, error) {
 			used = append(used, p)
 		}
 	}
-	return firstFree(used)
+	return firstFree(f, used)
 }
 
-func firstFree(used []netip.Prefix) (netip.Prefix, error) {
+func firstFree(f Family, used []netip.Prefix) (netip.Prefix, error) {
 next:
 	for n := range 256 {
-		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 30, byte(n), 0}), 24)
+		p := f.machines(n)
 		for _, u := range used {
 			if p.Overlaps(u) {
 				continue next
@@ -111,7 +110,7 @@ next:
 		}
 		return p, nil
 	}
-	return netip.Prefix{}, errors.New("no free network in 172.30.0.0/16; take other clusters down")
+	return netip.Prefix{}, fmt.Errorf("no free network beside %s; take other clusters down", f.machines(0))
 }
 
 // Cleanup removes network namespaces and links that carry a cluster's name, for when its directory is lost.

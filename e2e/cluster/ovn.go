@@ -16,23 +16,27 @@ const (
 	schemaNB     = "/usr/share/ovn/ovn-nb.ovsschema"
 	schemaSB     = "/usr/share/ovn/ovn-sb.ovsschema"
 	schemaSwitch = "/usr/share/openvswitch/vswitch.ovsschema"
+
+	portSB = 6642
 )
 
 // startOVN starts the central databases, northd, and the switch, the controller and the agent of every node.
 func (c *Cluster) startOVN(ctx context.Context) error {
-	for _, db := range []struct{ name, schema, port, ctl string }{
-		{"nb", schemaNB, "6641", "ovn-nbctl"}, {"sb", schemaSB, "6642", "ovn-sbctl"},
-	} {
-		dir := filepath.Join(c.Dir, "ovn")
-		if err := c.startDB(ctx, "ovn-"+db.name, dir, db.name, db.schema, "--remote=ptcp:"+db.port+":"+c.hostIP()); err != nil {
-			return err
-		}
-		if _, err := proc.Run(ctx, "", db.ctl, "--db=unix:"+filepath.Join(dir, db.name+".sock"), "--timeout=20", "init"); err != nil {
-			return err
-		}
+	if err := c.startNorthbound(ctx); err != nil {
+		return err
 	}
-	dir := filepath.Join(c.Dir, "ovn")
-	err := c.start("ovn-northd", runtimeDir(dir), "ovn-northd", "--ovnnb-db="+c.NBSocket(), "--ovnsb-db="+c.SBSocket(),
+	dir := c.ovnDir()
+	if err := c.startDB(ctx, "ovn-sb", dir, "sb", words("create %s %s", filepath.Join(dir, "sb.db"), schemaSB), "--remote="+c.listen(portSB)); err != nil {
+		return err
+	}
+	if _, err := proc.Run(ctx, "", "ovn-sbctl", "--db="+c.SBSocket(), "--timeout=20", "init"); err != nil {
+		return err
+	}
+	from := c.NBSocket()
+	if c.NorthboundServers > 1 {
+		from = c.NBAddress() // northd finds out that a server hangs only where it probes, which it doesn't at sockets
+	}
+	err := c.start("ovn-northd", runtimeDir(dir), "ovn-northd", "--ovnnb-db="+from, "--ovnsb-db="+c.SBSocket(),
 		"--unixctl="+filepath.Join(dir, "northd.ctl"))
 	if err != nil {
 		return err
@@ -55,13 +59,15 @@ func runtimeDir(dir string) []string {
 	return []string{"OVS_RUNDIR=" + dir, "OVN_RUNDIR=" + dir, "OVS_LOGDIR=" + dir, "OVN_LOGDIR=" + dir, "OVS_DBDIR=" + dir, "OVN_DBDIR=" + dir}
 }
 
-// startDB makes a database and serves it on <dir>/<base>.sock and on a further remote, if there is one.
-func (c *Cluster) startDB(ctx context.Context, name, dir, base, schema string, more ...string) error {
+func (c *Cluster) ovnDir() string { return filepath.Join(c.Dir, "ovn") }
+
+// startDB has ovsdb-tool create a database, and serves it on <dir>/<base>.sock and on a further remote, if there is one.
+func (c *Cluster) startDB(ctx context.Context, name, dir, base string, create []string, more ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of %s: %w", name, err)
 	}
 	file, sock := filepath.Join(dir, base+".db"), filepath.Join(dir, base+".sock")
-	if _, err := proc.Run(ctx, "", "ovsdb-tool", "create", file, schema); err != nil {
+	if _, err := proc.Run(ctx, "", "ovsdb-tool", create...); err != nil {
 		return err
 	}
 	args := append([]string{"ovsdb-server", file, "--remote=punix:" + sock, "--unixctl=" + filepath.Join(dir, base+".ctl")}, more...)
@@ -71,18 +77,23 @@ func (c *Cluster) startDB(ctx context.Context, name, dir, base, schema string, m
 	return c.await(ctx, name, func(context.Context) error { _, err := os.Stat(sock); return err })
 }
 
+// startSwitchDB starts the database of a switch.
+func (c *Cluster) startSwitchDB(ctx context.Context, name, dir string) error {
+	return c.startDB(ctx, name, dir, "db", words("create %s %s", filepath.Join(dir, "db.db"), schemaSwitch))
+}
+
 // startNode starts one node: its switch with br-int and br-phy, the OVN controller and the agent.
 func (c *Cluster) startNode(ctx context.Context, n int) error {
 	name, ip := c.NodeNames()[n], c.nodeIP(n)
 	dir, in := c.nodeDir(name), []string{"ip", "netns", "exec", c.nodeNetns(name)}
-	if err := c.startDB(ctx, name+"-ovsdb", dir, "db", schemaSwitch); err != nil {
+	if err := c.startSwitchDB(ctx, name+"-ovsdb", dir); err != nil {
 		return err
 	}
 	vsctl := words("ovs-vsctl --db=%s --timeout=30", c.nodeOVSDB(name))
 	ids := "external_ids:"
 	err := each(ctx, slices.Concat(vsctl, words("--no-wait init")), slices.Concat(vsctl, words(
-		"--no-wait set open . %[1]ssystem-id=%[2]s %[1]shostname=%[2]s %[1]sovn-remote=tcp:%[3]s:6642 %[1]sovn-encap-type=geneve %[1]sovn-encap-ip=%[4]s",
-		ids, name, c.hostIP(), c.tunnelIP(n))))
+		"--no-wait set open . %[1]ssystem-id=%[2]s %[1]shostname=%[2]s %[1]sovn-remote=%[3]q %[1]sovn-encap-type=geneve %[1]sovn-encap-ip=%[4]q",
+		ids, name, "tcp:"+c.at(portSB), c.tunnelIP(n))))
 	if err != nil {
 		return err
 	}
@@ -94,7 +105,7 @@ func (c *Cluster) startNode(ctx context.Context, n int) error {
 	err = each(ctx,
 		slices.Concat(vsctl, words("add-br br-int -- set bridge br-int datapath_type=netdev fail-mode=secure")),
 		slices.Concat(vsctl, words("add-br br-phy -- set bridge br-phy datapath_type=netdev -- add-port br-phy uplink")),
-		words("ip -n %s addr add %s/%d dev br-phy", ns, c.tunnelIP(n), c.Subnet.Bits()),
+		words("ip -n %s addr add %s/%d dev br-phy %s", ns, c.tunnelIP(n), c.Subnet.Bits(), c.nodad()),
 		words("ip -n %s link set br-phy up", ns),
 		words("ip -n %s link set br-int up", ns))
 	if err != nil {

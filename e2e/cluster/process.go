@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	startLimit = 60 * time.Second
+	startLimit = 3 * time.Minute // on a machine that has other work, too
 	stopGrace  = 5 * time.Second
 	// downGrace is short: the API server and etcd take long to end, and what they would save is removed anyway.
 	downGrace = time.Second
@@ -41,8 +41,8 @@ func (e *StartError) Error() string {
 // Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// Process is one of the cluster's processes: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, ovn-nb,
-// ovn-sb, ovn-northd, and per node <node>-ovsdb, <node>-vswitchd, <node>-ovn-controller and <node>-agent.
+// Process is one of the cluster's processes: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, ovn-nb
+// (and ovn-nb-2, ovn-nb-3 ...), ovn-sb, ovn-northd, and per node <node>-ovsdb, <node>-vswitchd, <node>-ovn-controller and <node>-agent.
 type Process struct {
 	cluster *Cluster
 	state   *processState
@@ -87,6 +87,18 @@ func (p *Process) Start() error {
 		return nil
 	}
 	return p.cluster.launch(p.state)
+}
+
+// RunProcess starts a program of the caller's as one of the cluster's processes. One of that name that was run before is started
+// again, as it was.
+func (c *Cluster) RunProcess(name string, env []string, command ...string) (*Process, error) {
+	if p, err := c.Process(name); err == nil {
+		return p, p.Start()
+	}
+	if err := c.start(name, env, command...); err != nil {
+		return nil, err
+	}
+	return c.Process(name)
 }
 
 // start adds a process and starts it.

@@ -73,14 +73,6 @@ func (s *state) hostIP() string { return s.address(0, 1) }
 func (s *state) nodeIP(n int) string   { return s.address(0, 10+n) }
 func (s *state) tunnelIP(n int) string { return s.address(1, 10+n) }
 
-// address is one of the machine network, or of the tunnels' network, the next in the second byte.
-func (s *state) address(network, last int) string {
-	bytes := s.Subnet.Addr().As4()
-	bytes[1] += byte(network)
-	bytes[3] = byte(last)
-	return netip.AddrFrom4(bytes).String()
-}
-
 func (s *state) bridge() string                 { return s.Name + "-br" }
 func (s *state) nodeNetns(node string) string   { return s.Name + "-" + node }
 func (s *state) nodeDir(node string) string     { return filepath.Join(s.Dir, "nodes", node) }

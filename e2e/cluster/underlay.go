@@ -33,7 +33,7 @@ func (c *Cluster) switchCommand(format string, args ...any) []string {
 
 // startUnderlay starts the physical network and plugs the nodes in.
 func (c *Cluster) startUnderlay(ctx context.Context) error {
-	if err := c.startDB(ctx, "physical-ovsdb", c.switchDir(), "db", schemaSwitch); err != nil {
+	if err := c.startSwitchDB(ctx, "physical-ovsdb", c.switchDir()); err != nil {
 		return err
 	}
 	err := each(ctx,

@@ -38,6 +38,8 @@ type Config struct {
 	OVSDB string
 	// MTU of pods whose subnet doesn't say another.
 	MTU int
+	// PodAPIPort is the port by which the programs of pods reach the API server; 0 is the API server's own.
+	PodAPIPort int
 	// Run maps images to programs that are started for their containers.
 	Run map[string]string
 	// Slots bounds how many sandboxes are changed at once.

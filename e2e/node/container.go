@@ -97,7 +97,8 @@ func (a *Agent) startContainers(agent, living context.Context, p *podActor) []*c
 	if len(list) == 0 {
 		return nil
 	}
-	if err := a.credentials(living, p, filepath.Join(a.runDir(), string(p.uid))); err != nil {
+	dir := filepath.Join(a.runDir(), string(p.uid))
+	if a.credentials(living, p, dir) != nil || a.volumes(living, p, dir) != nil {
 		return nil // the pod stops
 	}
 	for _, c := range list {
@@ -250,7 +251,7 @@ func (c *container) start() (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	words := append([]string{c.binary}, Args(c.spec, env)...)
+	words := append([]string{c.binary}, mounted(pod, c.spec, c.dir, Args(c.spec, env))...)
 	if c.netns != "" {
 		words = append([]string{"nsenter", "--net=/run/netns/" + c.netns}, words...)
 	}

@@ -22,6 +22,9 @@ const (
 	// StopAfter: how long the containers take to stop once they are asked to, 200 ms unless set.
 	StopAfter = "e2e.berth.dev/stop-after"
 
+	// Stopped is what the agent logs at the moment when the last container of a pod that is being deleted has stopped.
+	Stopped = "containers stopped"
+
 	defaultStopAfter = 200 * time.Millisecond
 )
 
@@ -185,6 +188,7 @@ func (p *podActor) retire(ctx context.Context) {
 			return
 		}
 		p.ended = &Ending{At: time.Now()}
+		p.log.Info(Stopped)
 		if ran {
 			p.report(ctx)
 		}
@@ -214,11 +218,12 @@ func (p *podActor) stopContainers(ctx context.Context) {
 		case <-limit.Done():
 		}
 	}()
-	if len(p.containers) > 0 {
-		stopAll(ctx, limit, p.containers)
+	if p.sandbox == nil {
 		return
 	}
-	if p.sandbox == nil {
+	p.runHooks(limit)
+	if len(p.containers) > 0 {
+		stopAll(ctx, limit, p.containers)
 		return
 	}
 	after, ok := duration(pod, StopAfter)

@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	authv1 "k8s.io/api/authentication/v1"
@@ -85,9 +88,13 @@ func boundTo(account, pod string, p *podActor) *authv1.BoundObjectReference {
 }
 
 func (a *Agent) kubeconfig(dir string) error {
+	server, err := onPort(a.rest.Host, a.cfg.PodAPIPort)
+	if err != nil {
+		return err
+	}
 	cfg := clientcmdapi.NewConfig()
 	cfg.Clusters["cluster"] = &clientcmdapi.Cluster{
-		Server: a.rest.Host, CertificateAuthority: a.rest.CAFile, CertificateAuthorityData: a.rest.CAData,
+		Server: server, CertificateAuthority: a.rest.CAFile, CertificateAuthorityData: a.rest.CAData,
 	}
 	cfg.AuthInfos["pod"] = &clientcmdapi.AuthInfo{TokenFile: filepath.Join(dir, "token")}
 	cfg.Contexts["pod"] = &clientcmdapi.Context{Cluster: "cluster", AuthInfo: "pod"}
@@ -96,4 +103,17 @@ func (a *Agent) kubeconfig(dir string) error {
 		return fmt.Errorf("write the pod's kubeconfig: %w", err)
 	}
 	return nil
+}
+
+// onPort is the same server on another port; 0 leaves it as it is.
+func onPort(server string, port int) (string, error) {
+	if port == 0 {
+		return server, nil
+	}
+	u, err := url.Parse(server)
+	if err != nil {
+		return "", fmt.Errorf("address of the API server: %w", err)
+	}
+	u.Host = net.JoinHostPort(u.Hostname(), strconv.Itoa(port))
+	return u.String(), nil
 }

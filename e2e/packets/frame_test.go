@@ -22,6 +22,8 @@ const (
 	etherIPv6 = 0x86dd
 	protoUDP  = 17
 	anyPort   = 7777
+
+	protoICMPv6 = 58
 )
 
 // plain is a frame from one place to another on its switch, as it should be.
@@ -77,12 +79,30 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// announcement is a gratuitous ARP reply: an address is at this MAC now.
+// announcement says that an address is at this MAC now: a gratuitous ARP reply, or an unsolicited neighbor advertisement.
 func announcement(mac net.HardwareAddr, a netip.Addr) []byte {
+	if a.Is6() {
+		return advertisement(mac, a)
+	}
 	broadcast := net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	b := append(append([]byte{}, broadcast...), mac...)
 	b = binary.BigEndian.AppendUint16(b, etherARP)
 	b = append(b, 0, 1, 8, 0, 6, 4, 0, 2)
 	b = append(append(b, mac...), a.AsSlice()...)
 	return append(append(b, broadcast...), a.AsSlice()...)
+}
+
+// advertisement is a neighbor advertisement to all nodes, which overrides what they know.
+func advertisement(mac net.HardwareAddr, a netip.Addr) []byte {
+	all := netip.MustParseAddr("ff02::1")
+	icmp := append([]byte{136, 0, 0, 0, 0x20, 0, 0, 0}, a.AsSlice()...)
+	icmp = append(append(icmp, 2, 1), mac...)
+	pseudo := append(a.AsSlice(), all.AsSlice()...)
+	pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(icmp)))
+	binary.BigEndian.PutUint16(icmp[2:], checksum(append(append(pseudo, 0, 0, 0, protoICMPv6), icmp...)))
+	b := append(net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, mac...)
+	b = binary.BigEndian.AppendUint16(b, etherIPv6)
+	b = binary.BigEndian.AppendUint16(append(b, 0x60, 0, 0, 0), uint16(len(icmp)))
+	b = append(b, protoICMPv6, 255)
+	return append(append(append(b, a.AsSlice()...), all.AsSlice()...), icmp...)
 }

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,33 +33,60 @@ import (
 // limit is how long something may take to come true.
 const limit = 30 * time.Second
 
-// harness is the cluster that all tests share, one after the other.
+// harness is the cluster that all tests of a family share, one after the other.
 type harness struct {
 	*cluster.Cluster
 	api client.Client
 }
 
+// shared is the one cluster that runs.
 var shared struct {
-	sync.Once
 	h   *harness
 	err error
 }
 
+// start gives a cluster of both families.
 func start(t *testing.T) *harness {
 	t.Helper()
-	shared.Do(func() { shared.h, shared.err = startCluster() })
+	return startOf(t, cluster.Dual)
+}
+
+// startOf gives a cluster of a family. One of another family is taken down for it.
+func startOf(t *testing.T, family cluster.Family) *harness {
+	t.Helper()
+	if shared.h != nil && shared.h.Family != family {
+		if err := stopCluster(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if shared.h == nil && shared.err == nil {
+		shared.h, shared.err = startCluster(family)
+	}
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
+	h := shared.h
 	t.Cleanup(func() {
 		if t.Failed() {
-			shared.h.dump(t)
+			h.dump(t)
 		}
 	})
-	return shared.h
+	return h
 }
 
-func startCluster() (*harness, error) {
+// stopCluster takes down the cluster that runs, if any does.
+func stopCluster() error {
+	if shared.h == nil || os.Getenv("BERTH_E2E_KEEP") != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := shared.h.Down(ctx)
+	shared.h = nil
+	return err
+}
+
+func startCluster(family cluster.Family) (*harness, error) {
 	dir, err := os.MkdirTemp("", "bp") // short, for sockets
 	if err != nil {
 		return nil, err
@@ -74,7 +100,7 @@ func startCluster() (*harness, error) {
 		}
 		return ""
 	}
-	c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: 2, Underlay: true, Progress: os.Stderr,
+	c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: 2, Family: family, Underlay: true, Progress: os.Stderr,
 		WebhookBin: program("webhook"), WorkerBin: program("finalizer-worker"), NodeBin: program("node-agent")})
 	if err != nil {
 		return nil, err
@@ -109,13 +135,9 @@ func (h *harness) joined(ctx context.Context) error {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if shared.h != nil && os.Getenv("BERTH_E2E_KEEP") == "" {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := shared.h.Down(ctx); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
+	if err := stopCluster(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
 	}
 	os.Exit(code)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,8 +15,34 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-net/berth/e2e/cluster"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 )
+
+// families tells for each family of the cluster's pods whether it is IPv4.
+func (h *harness) families() []bool {
+	if h.Family == cluster.IPv6 {
+		return []bool{false}
+	}
+	return []bool{true, false}
+}
+
+// ofFamilies keeps those of addresses, networks and so on that are of the cluster's families.
+func (h *harness) ofFamilies(all ...string) []string {
+	return slices.DeleteFunc(all, func(s string) bool { return !slices.Contains(h.families(), !strings.Contains(s, ":")) })
+}
+
+// subnet is a subnet 10.<n>.0.0/24 and fd00:10:<n>::/120 of the default router, in the cluster's families.
+func (h *harness) subnet(name string, n int) *kubeovnv1.Subnet {
+	s := subnet(name, n)
+	if h.Family == cluster.IPv6 {
+		s.Spec.Protocol = "IPv6"
+	}
+	for _, text := range []*string{&s.Spec.CIDRBlock, &s.Spec.Gateway} {
+		*text = strings.Join(h.ofFamilies(strings.Split(*text, ",")...), ",")
+	}
+	return s
+}
 
 // subnet is a dual-stack subnet 10.<n>.0.0/24 of the default router.
 func subnet(name string, n int) *kubeovnv1.Subnet {

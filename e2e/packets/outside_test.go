@@ -60,28 +60,26 @@ func (h *harness) outside(t *testing.T, number, vlan int, addresses ...string) *
 	for _, text := range addresses {
 		a := netip.MustParsePrefix(text)
 		p.addresses = append(p.addresses, a.Addr())
-		nodad := ""
-		if a.Addr().Is6() {
-			nodad = "nodad"
-		}
-		p.inside(ctx, t, "ip addr add %s dev eth0 %s", text, nodad)
+		p.inside(ctx, t, "ip addr add %s dev eth0 %s", text, withoutSearch(a.Addr()))
 	}
 	return p
 }
 
 // TestUnderlay puts pods of two nodes into a VLAN of the physical network, whose gateway is a machine there.
-func TestUnderlay(t *testing.T) {
-	h, ctx := start(t), t.Context()
+func TestUnderlay(t *testing.T) { checkUnderlay(t, start(t)) }
+
+func checkUnderlay(t *testing.T, h *harness) {
+	ctx := t.Context()
 	ns := h.namespace(t, "underlay")
 	h.providerNetwork(t, "physical")
 	h.vlan(t, "vlan100", "physical", 100)
 	h.vlan(t, "vlan200", "physical", 200)
-	gateway := h.outside(t, 1, 100, "10.80.0.1/24", "fd00:10:80::1/120")
-	other := h.outside(t, 2, 200, "10.81.0.1/24", "fd00:10:81::1/120")
+	gateway := h.outside(t, 1, 100, h.ofFamilies("10.80.0.1/24", "fd00:10:80::1/120")...)
+	other := h.outside(t, 2, 200, h.ofFamilies("10.81.0.1/24", "fd00:10:81::1/120")...)
 	// It is in the first VLAN's networks, and in the second VLAN.
-	stray := h.outside(t, 3, 200, "10.80.0.3/24", "fd00:10:80::3/120")
+	stray := h.outside(t, 3, 200, h.ofFamilies("10.80.0.3/24", "fd00:10:80::3/120")...)
 	for name, n := range map[string]int{"vlan100": 80, "vlan200": 81} {
-		s := subnet("under-"+name, n)
+		s := h.subnet("under-"+name, n)
 		s.Spec.Vlan = name
 		h.make(t, s)
 	}
@@ -95,7 +93,7 @@ func TestUnderlay(t *testing.T) {
 	one.reaches(ctx, t, append(gateway.addresses, two.addresses...)...)
 	two.reaches(ctx, t, append(gateway.addresses, one.addresses...)...)
 	three.reaches(ctx, t, other.addresses...)
-	for _, v4 := range []bool{true, false} {
+	for _, v4 := range h.families() {
 		for _, from := range []*place{gateway, two} {
 			if got, want := from.hears(ctx, t, "tcp", one.of(v4), servicePort, one.name), from.of(v4).String(); got != want {
 				t.Errorf("%s came from %s, want its own address %s", from.name, got, want)
@@ -121,7 +119,7 @@ func (h *harness) external(t *testing.T, provider string) {
 		"enable-external-gw": "true", "type": "centralized", "external-gw-nodes": "node-1,node-2", "external-gw-nic": cluster.PhysicalNIC,
 		"external-gw-addr": "10.90.0.1/24", "nic-ip": "10.90.0.254/24", "nic-mac": "0a:58:0a:5a:00:fe",
 	}})
-	s := subnet("external", 90)
+	s := h.subnet("external", 90)
 	s.Spec.Protocol, s.Spec.CIDRBlock, s.Spec.Gateway, s.Spec.Vlan = "IPv4", "10.90.0.0/24", "10.90.0.1", "external"
 	h.make(t, s)
 	router := &kubeovnv1.Vpc{ObjectMeta: metav1.ObjectMeta{Name: "ovn-cluster"}}
@@ -140,7 +138,7 @@ func TestExternalAddresses(t *testing.T) {
 	ns := h.namespace(t, "external")
 	out := h.outside(t, 4, 0, "10.90.0.1/24")
 	h.external(t, "external")
-	h.make(t, subnet("inner", 91))
+	h.make(t, h.subnet("inner", 91))
 	eip, snat := netip.MustParseAddr("10.90.0.10"), netip.MustParseAddr("10.90.0.20")
 	pods := h.pods(t, ns, map[string][]podOption{
 		"eip":   {in("inner"), on("node-1"), with("eip", eip.String())},

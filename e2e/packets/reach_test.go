@@ -4,18 +4,21 @@ package packets
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 )
 
 const servicePort = 8080
 
-// TestReach sends packets of both families between pods: on one subnet and between subnets, on one node and between
+// TestReach sends packets of each family between pods: on one subnet and between subnets, on one node and between
 // nodes.
-func TestReach(t *testing.T) {
-	h, ctx := start(t), t.Context()
+func TestReach(t *testing.T) { checkReach(t, start(t)) }
+
+func checkReach(t *testing.T, h *harness) {
+	ctx := t.Context()
 	ns := h.namespace(t, "reach")
-	h.make(t, subnet("reach-a", 41))
-	h.make(t, subnet("reach-b", 42))
+	h.make(t, h.subnet("reach-a", 41))
+	h.make(t, h.subnet("reach-b", 42))
 	pods := h.pods(t, ns, map[string][]podOption{
 		"client":     {in("reach-a"), on("node-1")},
 		"near":       {in("reach-a"), on("node-1")},
@@ -29,8 +32,8 @@ func TestReach(t *testing.T) {
 		"two subnets, one node": pods["other-near"], "two subnets, two nodes": pods["other-far"],
 	} {
 		t.Run(name, func(t *testing.T) {
-			if len(to.addresses) != 2 {
-				t.Fatalf("%s has addresses %v, want two", to.name, to.addresses)
+			if len(to.addresses) != len(h.families()) {
+				t.Fatalf("%s has addresses %v, want one of each family", to.name, to.addresses)
 			}
 			to.serve(t, servicePort)
 			client.reaches(ctx, t, to.addresses...)
@@ -47,16 +50,18 @@ func TestReach(t *testing.T) {
 }
 
 // TestAddressMoves gives the address of a deleted pod to the next one on another node: packets follow.
-func TestAddressMoves(t *testing.T) {
-	h, ctx := start(t), t.Context()
+func TestAddressMoves(t *testing.T) { checkAddressMoves(t, start(t)) }
+
+func checkAddressMoves(t *testing.T, h *harness) {
+	ctx := t.Context()
 	ns := h.namespace(t, "moves")
-	h.make(t, subnet("moves", 43))
-	address := with("ip_address", "10.43.0.77,fd00:10:43::77")
+	h.make(t, h.subnet("moves", 43))
+	addresses := h.ofFamilies("10.43.0.77", "fd00:10:43::77")
 	client := h.pod(t, ns, "client", in("moves"), on("node-1"))
 	for _, node := range []string{"node-1", "node-2"} {
-		p := h.pod(t, ns, "holder-"+node, in("moves"), on(node), address)
+		p := h.pod(t, ns, "holder-"+node, in("moves"), on(node), with("ip_address", strings.Join(addresses, ",")))
 		p.serve(t, servicePort)
-		for _, text := range []string{"10.43.0.77", "fd00:10:43::77"} {
+		for _, text := range addresses {
 			client.hears(ctx, t, "tcp", netip.MustParseAddr(text), servicePort, p.name)
 		}
 		h.unmake(t, p.object)

@@ -32,13 +32,15 @@ func anywhere(v4 bool) string {
 }
 
 // TestSecurityGroup lets through what the rules of a pod's group allow, and no more, while rules and pod change.
-func TestSecurityGroup(t *testing.T) {
-	h, ctx := start(t), t.Context()
+func TestSecurityGroup(t *testing.T) { checkSecurityGroup(t, start(t)) }
+
+func checkSecurityGroup(t *testing.T, h *harness) {
+	ctx := t.Context()
 	ns := h.namespace(t, "guarded")
-	h.make(t, subnet("guarded", 60))
-	h.make(t, subnet("guarded-peers", 61))
+	h.make(t, h.subnet("guarded", 60))
+	h.make(t, h.subnet("guarded-peers", 61))
 	group := &kubeovnv1.SecurityGroup{ObjectMeta: metav1.ObjectMeta{Name: "guarded-web"}}
-	for _, v4 := range []bool{true, false} {
+	for _, v4 := range h.families() {
 		group.Spec.IngressRules = append(group.Spec.IngressRules, rule(v4, 10, "tcp", anywhere(v4), "allow"))
 		group.Spec.EgressRules = append(group.Spec.EgressRules, rule(v4, 10, "all", anywhere(v4), "allow"))
 	}
@@ -54,7 +56,7 @@ func TestSecurityGroup(t *testing.T) {
 	web.serve(t, servicePort)
 	web.serve(t, servicePort+1)
 	var silence sync.WaitGroup
-	for _, v4 := range []bool{true, false} {
+	for _, v4 := range h.families() {
 		a := web.of(v4)
 		for _, p := range []*place{near, far, member} {
 			p.hears(ctx, t, "tcp", a, servicePort, web.name)
@@ -69,12 +71,12 @@ func TestSecurityGroup(t *testing.T) {
 	silence.Wait()
 	t.Run("rules change", func(t *testing.T) {
 		change(ctx, t, h, group, func(g *kubeovnv1.SecurityGroup) {
-			for _, v4 := range []bool{true, false} {
+			for _, v4 := range h.families() {
 				g.Spec.IngressRules = append(g.Spec.IngressRules, rule(v4, 20, "icmp", anywhere(v4), "allow"),
 					rule(v4, 5, "tcp", far.of(v4).String(), "drop"))
 			}
 		})
-		for _, v4 := range []bool{true, false} {
+		for _, v4 := range h.families() {
 			a := web.of(v4)
 			near.reaches(ctx, t, a)
 			far.loses(ctx, t, "the service", func() error { _, _, err := far.ask(ctx, "tcp", a, servicePort); return err })
@@ -83,14 +85,14 @@ func TestSecurityGroup(t *testing.T) {
 	})
 	t.Run("members among each other", func(t *testing.T) {
 		change(ctx, t, h, group, func(g *kubeovnv1.SecurityGroup) { g.Spec.AllowSameGroupTraffic = true })
-		for _, v4 := range []bool{true, false} {
+		for _, v4 := range h.families() {
 			member.hears(ctx, t, "tcp", web.of(v4), servicePort+1, web.name)
 			near.neverHears(ctx, t, "tcp", web.of(v4), servicePort+1)
 		}
 	})
 	t.Run("pod leaves the group", func(t *testing.T) {
 		h.annotate(t, web, "security_groups", "")
-		for _, v4 := range []bool{true, false} {
+		for _, v4 := range h.families() {
 			far.hears(ctx, t, "tcp", web.of(v4), servicePort+1, web.name)
 			far.hears(ctx, t, "udp", web.of(v4), servicePort, web.name)
 		}
@@ -98,13 +100,15 @@ func TestSecurityGroup(t *testing.T) {
 }
 
 // TestPrivateSubnet keeps a private subnet to itself and to those that it allows, while these change.
-func TestPrivateSubnet(t *testing.T) {
-	h, ctx := start(t), t.Context()
+func TestPrivateSubnet(t *testing.T) { checkPrivateSubnet(t, start(t)) }
+
+func checkPrivateSubnet(t *testing.T, h *harness) {
+	ctx := t.Context()
 	ns := h.namespace(t, "private")
-	h.make(t, subnet("private-friend", 63))
-	h.make(t, subnet("private-other", 64))
-	private := subnet("private", 62)
-	private.Spec.Private, private.Spec.AllowSubnets = true, []string{"10.63.0.0/24", "fd00:10:63::/120"}
+	h.make(t, h.subnet("private-friend", 63))
+	h.make(t, h.subnet("private-other", 64))
+	private := h.subnet("private", 62)
+	private.Spec.Private, private.Spec.AllowSubnets = true, h.ofFamilies("10.63.0.0/24", "fd00:10:63::/120")
 	h.make(t, private)
 	pods := h.pods(t, ns, map[string][]podOption{
 		"inside": {in("private"), on("node-1")}, "beside": {in("private"), on("node-2")},
@@ -117,7 +121,7 @@ func TestPrivateSubnet(t *testing.T) {
 	other.neverReaches(ctx, t, inside.addresses...)
 	other.reaches(ctx, t, friend.addresses...)
 
-	change(ctx, t, h, private, func(s *kubeovnv1.Subnet) { s.Spec.AllowSubnets = []string{"10.64.0.0/24", "fd00:10:64::/120"} })
+	change(ctx, t, h, private, func(s *kubeovnv1.Subnet) { s.Spec.AllowSubnets = h.ofFamilies("10.64.0.0/24", "fd00:10:64::/120") })
 	other.reaches(ctx, t, inside.addresses...)
 	for _, a := range inside.addresses {
 		friend.loses(ctx, t, "the private subnet", func() error { return friend.ping(ctx, a) })
@@ -127,10 +131,12 @@ func TestPrivateSubnet(t *testing.T) {
 }
 
 // TestSubnetACLs drops by an ACL of the subnet what comes from one address.
-func TestSubnetACLs(t *testing.T) {
-	h, ctx := start(t), t.Context()
+func TestSubnetACLs(t *testing.T) { checkSubnetACLs(t, start(t)) }
+
+func checkSubnetACLs(t *testing.T, h *harness) {
+	ctx := t.Context()
 	ns := h.namespace(t, "acls")
-	s := subnet("acls", 65)
+	s := h.subnet("acls", 65)
 	h.make(t, s)
 	pods := h.pods(t, ns, map[string][]podOption{"target": {in("acls")}, "banned": {in("acls")}, "good": {in("acls")}})
 	target, banned, good := pods["target"], pods["banned"], pods["good"]

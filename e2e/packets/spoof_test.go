@@ -13,10 +13,12 @@ func nobody() net.HardwareAddr { return net.HardwareAddr{0x0a, 0x58, 0xde, 0xad,
 
 // TestPortSecurity sends frames with addresses that aren't the sender's: with port security they are not heard, without
 // they are.
-func TestPortSecurity(t *testing.T) {
-	h, ctx := start(t), t.Context()
+func TestPortSecurity(t *testing.T) { checkPortSecurity(t, start(t)) }
+
+func checkPortSecurity(t *testing.T, h *harness) {
+	ctx := t.Context()
 	ns := h.namespace(t, "spoof")
-	h.make(t, subnet("spoof", 44))
+	h.make(t, h.subnet("spoof", 44))
 	pods := h.pods(t, ns, map[string][]podOption{
 		"victim":    {in("spoof"), on("node-1")},
 		"secured":   {in("spoof"), on("node-1"), with("port_security", "true")},
@@ -25,7 +27,7 @@ func TestPortSecurity(t *testing.T) {
 	})
 	victim := pods["victim"]
 	ear := victim.listen(t)
-	for _, v4 := range []bool{true, false} {
+	for _, v4 := range h.families() {
 		other := netip.MustParseAddr("fd00:10:44::99")
 		if v4 {
 			other = netip.MustParseAddr("10.44.0.99")
@@ -55,16 +57,20 @@ func TestPortSecurity(t *testing.T) {
 }
 
 // TestPortSecurityChanges turns port security on and off again on a pod that runs.
-func TestPortSecurityChanges(t *testing.T) {
-	h, ctx := start(t), t.Context()
+func TestPortSecurityChanges(t *testing.T) { checkPortSecurityChanges(t, start(t)) }
+
+func checkPortSecurityChanges(t *testing.T, h *harness) {
+	ctx := t.Context()
 	ns := h.namespace(t, "guard")
-	h.make(t, subnet("guard", 45))
+	h.make(t, h.subnet("guard", 45))
 	pods := h.pods(t, ns, map[string][]podOption{"victim": {in("guard")}, "sender": {in("guard")}})
 	victim, sender := pods["victim"], pods["sender"]
 	ear := victim.listen(t)
+	v4 := h.families()[0]
+	other := netip.MustParseAddr(h.ofFamilies("10.44.0.99", "fd00:10:44::99")[0])
 	spoofed := func(word string) frame {
-		f := plain(sender, victim, true, word)
-		f.from = netip.MustParseAddr("10.44.0.99")
+		f := plain(sender, victim, v4, word)
+		f.from = other
 		return f
 	}
 	ear.await(ctx, t, sender, spoofed("before"))
@@ -74,7 +80,7 @@ func TestPortSecurityChanges(t *testing.T) {
 		n++
 		word := string(rune('a' + n))
 		sender.send(t, spoofed("on-"+word))
-		ear.await(ctx, t, sender, plain(sender, victim, true, "own-"+word))
+		ear.await(ctx, t, sender, plain(sender, victim, v4, "own-"+word))
 		if ear.heard("on-" + word) {
 			return nil
 		}
@@ -85,10 +91,12 @@ func TestPortSecurityChanges(t *testing.T) {
 }
 
 // TestLayer2Forward sends frames to a MAC that no port has: only a pod that forwards hears them.
-func TestLayer2Forward(t *testing.T) {
-	h, ctx := start(t), t.Context()
+func TestLayer2Forward(t *testing.T) { checkLayer2Forward(t, start(t)) }
+
+func checkLayer2Forward(t *testing.T, h *harness) {
+	ctx := t.Context()
 	ns := h.namespace(t, "bridge")
-	h.make(t, subnet("bridge", 46))
+	h.make(t, h.subnet("bridge", 46))
 	pods := h.pods(t, ns, map[string][]podOption{
 		"sender":  {in("bridge"), on("node-1")},
 		"forward": {in("bridge"), on("node-2"), with("layer2_forward", "true")},
@@ -96,7 +104,7 @@ func TestLayer2Forward(t *testing.T) {
 	})
 	sender, forward, other := pods["sender"], pods["forward"], pods["plain"]
 	forwardEar, otherEar := forward.listen(t), other.listen(t)
-	for _, v4 := range []bool{true, false} {
+	for _, v4 := range h.families() {
 		f := plain(sender, forward, v4, "unknown-"+sender.of(v4).String())
 		f.toMAC = nobody()
 		forwardEar.await(ctx, t, sender, f)

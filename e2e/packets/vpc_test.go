@@ -4,6 +4,7 @@ package packets
 
 import (
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 
@@ -13,18 +14,22 @@ import (
 )
 
 // TestVpcs has two VPCs with the same networks and, partly, the same addresses. Each reaches its own, and none the other's.
-func TestVpcs(t *testing.T) {
-	h, ctx := start(t), t.Context()
+func TestVpcs(t *testing.T) { checkVpcs(t, start(t)) }
+
+func checkVpcs(t *testing.T, h *harness) {
+	ctx := t.Context()
 	places := map[string]map[string]*place{}
 	for vpc, last := range map[string]string{"red": "21", "blue": "22"} {
 		ns := h.namespace(t, "vpc-"+vpc)
 		h.make(t, &kubeovnv1.Vpc{ObjectMeta: metav1.ObjectMeta{Name: vpc}, Spec: kubeovnv1.VpcSpec{Namespaces: []string{ns}}})
 		for name, n := range map[string]int{"-a": 50, "-b": 51} {
-			s := subnet(vpc+name, n)
+			s := h.subnet(vpc+name, n)
 			s.Spec.Vpc = vpc
 			h.make(t, s)
 		}
-		at := func(n, last string) podOption { return with("ip_address", "10."+n+".0."+last+",fd00:10:"+n+"::"+last) }
+		at := func(n, last string) podOption {
+			return with("ip_address", strings.Join(h.ofFamilies("10."+n+".0."+last, "fd00:10:"+n+"::"+last), ","))
+		}
 		places[vpc] = h.pods(t, ns, map[string][]podOption{
 			vpc + "-client": {in(vpc + "-a"), on("node-1"), at("50", "10")},
 			vpc + "-near":   {in(vpc + "-a"), on("node-2"), at("50", last)},
@@ -37,7 +42,7 @@ func TestVpcs(t *testing.T) {
 	outsider := h.pod(t, h.namespace(t, "vpc-none"), "outsider")
 	red, blue := places["red"], places["blue"]
 	var silence sync.WaitGroup
-	for _, v4 := range []bool{true, false} {
+	for _, v4 := range h.families() {
 		for vpc, pods := range places {
 			client, near, far := pods[vpc+"-client"], pods[vpc+"-near"], pods[vpc+"-far"]
 			client.hears(ctx, t, "tcp", near.of(v4), servicePort, near.name)
@@ -70,7 +75,7 @@ func TestVpcPeering(t *testing.T) {
 			VpcPeerings:  []kubeovnv1.VpcPeering{{RemoteVpc: to.remote, LocalConnectIP: to.connect}},
 			StaticRoutes: []kubeovnv1.StaticRoute{{CIDR: to.remoteNetwork, NextHopIP: to.hop, Policy: "policyDst"}},
 		}})
-		s := subnet("peer-"+vpc, to.n)
+		s := h.subnet("peer-"+vpc, to.n)
 		s.Spec.Vpc = vpc
 		h.make(t, s)
 		clients[vpc] = []podOption{in(s.Name)}
@@ -82,14 +87,17 @@ func TestVpcPeering(t *testing.T) {
 }
 
 // TestNorthGateway sends what leaves the VPC through a pod that another pod names as its gateway.
-func TestNorthGateway(t *testing.T) {
-	h, ctx := start(t), t.Context()
+func TestNorthGateway(t *testing.T) { checkNorthGateway(t, start(t)) }
+
+func checkNorthGateway(t *testing.T, h *harness) {
+	ctx := t.Context()
 	ns := h.namespace(t, "north")
-	h.make(t, subnet("north-a", 54))
-	h.make(t, subnet("north-b", 55))
+	h.make(t, h.subnet("north-a", 54))
+	h.make(t, h.subnet("north-b", 55))
 	gateway := h.pod(t, ns, "gateway", in("north-b"), on("node-2"))
-	for family, beyond := range map[string]netip.Addr{"IPv4": netip.MustParseAddr("198.51.100.7"), "IPv6": netip.MustParseAddr("2001:db8:100::7")} {
-		t.Run(family, func(t *testing.T) {
+	for _, text := range h.ofFamilies("198.51.100.7", "2001:db8:100::7") {
+		t.Run(text, func(t *testing.T) {
+			beyond := netip.MustParseAddr(text)
 			v4, bits := beyond.Is4(), beyond.BitLen()
 			gateway.inside(ctx, t, "ip addr add %s/%d dev lo", beyond, bits)
 			client := h.pod(t, ns, "client", in("north-a"), on("node-1"), with("north_gateway", gateway.of(v4).String()))

@@ -21,14 +21,21 @@ import (
 
 	"github.com/berth-net/berth/internal/facts"
 	"github.com/berth-net/berth/internal/sampler"
+	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/ipam/blockstore"
 	"github.com/berth-net/berth/pkg/lifecycle"
 	"github.com/berth-net/berth/pkg/ovn"
 )
 
-// period is how long it waits between two samples.
-const period = 300 * time.Millisecond
+const (
+	// period is how long it waits between two samples.
+	period = 300 * time.Millisecond
+	// blind is how far two samples may be apart and still count as looking all the time.
+	blind = 3 * time.Second
+	// probe finds a northbound database that hangs: what it last told must not be taken for what is.
+	probe = 3 * time.Second
+)
 
 // Sampling is a sampler at work.
 type Sampling struct {
@@ -44,13 +51,14 @@ type Sampling struct {
 	mu     sync.Mutex
 	broken map[string]sampler.Violation
 	taken  int
+	last   time.Time // when the last one was taken
 	failed error
 }
 
-// Start begins to sample. northbound is an OVSDB remote.
+// Start begins to sample. northbound is an OVSDB remote, or several, joined by commas, of a cluster.
 func Start(ctx context.Context, cfg *rest.Config, northbound string, allowed sampler.Allowed) (*Sampling, error) {
 	types := runtime.NewScheme()
-	if err := scheme.AddToScheme(types); err != nil {
+	if err := errors.Join(scheme.AddToScheme(types), kubeovnv1.AddToScheme(types)); err != nil {
 		return nil, err
 	}
 	kube, err := client.New(cfg, client.Options{Scheme: types})
@@ -61,7 +69,11 @@ func Start(ctx context.Context, cfg *rest.Config, northbound string, allowed sam
 	if err != nil {
 		return nil, fmt.Errorf("store of the sampler: %w", err)
 	}
-	nb, err := ovn.Connect(ctx, ovn.Config{Endpoints: []string{northbound}})
+	endpoints, err := ovn.ParseEndpoints(northbound)
+	if err != nil {
+		return nil, fmt.Errorf("northbound database of the sampler: %w", err)
+	}
+	nb, err := ovn.Connect(ctx, ovn.Config{Endpoints: endpoints, InactivityProbe: probe})
 	if err != nil {
 		return nil, fmt.Errorf("northbound database of the sampler: %w", err)
 	}
@@ -87,44 +99,100 @@ func (s *Sampling) run(ctx context.Context) {
 	}
 }
 
-// sample takes one snapshot. The pods are read before the leases and after them: what is in neither reading is gone.
+// sample takes one snapshot, and looks at it.
 func (s *Sampling) sample(ctx context.Context) error {
-	var before, after corev1.PodList
-	if err := s.kube.List(ctx, &before); err != nil {
-		return err
-	}
-	ledger, err := ipam.New(ipam.Options{Store: s.store, Replica: "sampler", Clock: clock.RealClock{}, Random: rand.Reader})
+	began := time.Now()
+	snap, err := s.snapshot(ctx)
 	if err != nil {
 		return err
 	}
-	if err := ledger.Refresh(ctx); err != nil {
-		return err
+	now := time.Now()
+	if now.Sub(began) > blind {
+		return errSlow
 	}
-	snap := sampler.Snapshot{Ports: s.nb.Ports(), Keeps: func(h ipam.Held) lifecycle.Answer { return s.keeper.Keeps(ctx, h) }}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if gap := now.Sub(s.last); s.taken > 0 && gap > blind {
+		s.look.Pause(gap)
+	}
+	s.taken++
+	s.last = now
+	for _, v := range s.look.Look(now, snap) {
+		s.broken[string(v.Rule)+"/"+v.Subject] = v
+	}
+	return nil
+}
+
+// Findings compares everything as it is now.
+func (s *Sampling) Findings(ctx context.Context) ([]lifecycle.Finding, error) {
+	snap, err := s.snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list kubeovnv1.IPList
+	if err := s.kube.List(ctx, &list, client.HasLabels{facts.LabelClaim}); err != nil {
+		return nil, err
+	}
+	var records []lifecycle.Record
+	for i := range list.Items {
+		records = append(records, facts.Record(&list.Items[i]))
+	}
+	return lifecycle.Compare(lifecycle.State{Pods: snap.Pods, Leases: snap.Leases, Ports: snap.Ports, Records: records, Keeps: snap.Keeps}), nil
+}
+
+// snapshot reads what there is. The pods are read before the leases and after them: what is in neither reading is gone.
+func (s *Sampling) snapshot(ctx context.Context) (sampler.Snapshot, error) {
+	var before, after corev1.PodList
+	if err := s.kube.List(ctx, &before); err != nil {
+		return sampler.Snapshot{}, err
+	}
+	ledger, err := ipam.New(ipam.Options{Store: s.store, Replica: "sampler", Clock: clock.RealClock{}, Random: rand.Reader})
+	if err != nil {
+		return sampler.Snapshot{}, err
+	}
+	if err := ledger.Refresh(ctx); err != nil {
+		return sampler.Snapshot{}, err
+	}
+	if err := s.nb.Ready(); err != nil {
+		return sampler.Snapshot{}, err // what it last knew says nothing about now
+	}
+	snap := sampler.Snapshot{Done: map[string]bool{}, Ports: s.nb.Ports(), Keeps: func(h ipam.Held) lifecycle.Answer { return s.keeper.Keeps(ctx, h) }}
 	for _, h := range ledger.Leases() {
 		if !h.Owner.Reserves() {
 			snap.Leases = append(snap.Leases, h)
 		}
 	}
 	if err := s.kube.List(ctx, &after); err != nil {
-		return err
+		return sampler.Snapshot{}, err
 	}
 	seen := map[string]bool{}
 	for _, list := range []*corev1.PodList{&after, &before} { // as it is later counts
 		for i := range list.Items {
 			if p := &list.Items[i]; !seen[string(p.UID)] {
 				seen[string(p.UID)] = true
-				snap.Pods = append(snap.Pods, facts.Pod(p))
+				pod := facts.Pod(p)
+				pod.Over = pod.Over || over(p)
+				snap.Pods = append(snap.Pods, pod)
 			}
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.taken++
-	for _, v := range s.look.Look(time.Now(), snap) {
-		s.broken[string(v.Rule)+"/"+v.Subject] = v
+	return snap, nil
+}
+
+// over tells that a pod is known to have ended, though it may carry its finalizer: while the worker takes back what it had,
+// its addresses may be others' already.
+func over(p *corev1.Pod) bool {
+	confirmed := p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
+	return confirmed || lifecycle.Ended(p)
+}
+
+// done tells that a pod's addresses may be taken back whatever its object's end waits for.
+func done(p *corev1.Pod) bool {
+	if lifecycle.Ended(p) {
+		return true
 	}
-	return nil
+	grace := p.DeletionGracePeriodSeconds
+	return p.DeletionTimestamp != nil && (grace != nil && *grace == 0 || lifecycle.NeverRan(p))
 }
 
 // Broken gives what was broken since it was asked last, and how many samples were taken until now.
@@ -138,6 +206,9 @@ func (s *Sampling) Broken() ([]sampler.Violation, int) {
 	}
 	return out, s.taken
 }
+
+// errSlow is of a snapshot whose parts are of too different times.
+var errSlow = errors.New("reading took too long")
 
 // ErrBlind is of a sampler that saw nothing.
 var ErrBlind = errors.New("no sample was taken")

@@ -49,6 +49,9 @@ type Snapshot struct {
 	Records []lifecycle.Record
 	// Keeps tells whether a sticky owner wants a lease; nil knows of none.
 	Keeps func(ipam.Held) lifecycle.Answer
+	// Done are the UIDs of pods that have ended for good and only wait for their finalizer to be taken off: they still
+	// carry what others may have by now.
+	Done map[string]bool
 	// Sums are the figures of subnets, by name and family.
 	Sums map[string]ipam.Figures
 }
@@ -126,6 +129,15 @@ func (s *Sampler) Look(now time.Time, snap Snapshot) []Violation {
 		return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Subject, b.Subject))
 	})
 	return out
+}
+
+// Pause tells that for so long nothing could be seen: what was seen broken before has not lasted longer for it.
+func (s *Sampler) Pause(blind time.Duration) {
+	for k, v := range s.seen {
+		v.Since = v.Since.Add(blind)
+		s.seen[k] = v
+	}
+	s.last = s.last.Add(blind)
 }
 
 func (s *Sampler) overdue(now time.Time, v Violation) bool {
@@ -209,7 +221,7 @@ func subjectOf(f lifecycle.Finding) string {
 func twiceLeased(snap Snapshot) []Violation {
 	claims := map[netip.Addr]map[ipam.Claim]string{}
 	for _, p := range snap.Pods {
-		if p.Over || p.Claim == "" {
+		if p.Over || p.Claim == "" || snap.Done[p.UID] {
 			continue
 		}
 		for _, a := range p.Addresses {

@@ -55,6 +55,8 @@ func TestLook(t *testing.T) {
 			time.Second, 2 * time.Second, []Rule{OneLeaseOnePod}},
 		"two pods, two claims": {Snapshot{Pods: []lifecycle.Pod{pod("u", one), pod("v", two)}, Leases: []ipam.Held{lease(one, "u", simple)}},
 			time.Second, 2 * time.Second, []Rule{OneLeaseOnePod}},
+		"two pods, one of them done": {Snapshot{Pods: []lifecycle.Pod{pod("u", one), pod("v", two)}, Leases: []ipam.Held{lease(one, "u", simple)},
+			Done: map[string]bool{"v": true}}, time.Second, 2 * time.Second, nil},
 		"two launchers":               {Snapshot{Pods: []lifecycle.Pod{pod("u", one), pod("v", one)}, Leases: []ipam.Held{lease(one, "u", machine)}}, time.Hour, 2 * time.Hour, nil},
 		"port of nobody":              {Snapshot{Ports: []nb.LogicalSwitchPort{port("p", "u", one)}}, time.Minute, 2 * time.Minute, []Rule{PortHasOwner}},
 		"lease of a pod that is gone": {Snapshot{Leases: []ipam.Held{lease(one, "u", simple)}}, time.Minute, 2 * time.Minute, []Rule{LeaseHasOwner}},
@@ -105,5 +107,19 @@ func TestBreaksStartAnew(t *testing.T) {
 			t.Errorf("%v", got)
 		}
 		at = at.Add(50 * time.Second)
+	}
+}
+
+// Time in which nothing could be seen doesn't count, and time in which something could does.
+func TestPause(t *testing.T) {
+	s, at := New(Allowed{Orphans: time.Minute}), time.Unix(1000, 0)
+	orphan := Snapshot{Ports: []nb.LogicalSwitchPort{port("p", "u", one)}}
+	s.Look(at, orphan)
+	s.Pause(5 * time.Minute)
+	if got := s.Look(at.Add(6*time.Minute), orphan); len(got) > 0 {
+		t.Errorf("a minute after it could see again: %v", got)
+	}
+	if got := s.Look(at.Add(6*time.Minute+time.Second), orphan); len(got) != 1 {
+		t.Errorf("a second later: %v", got)
 	}
 }

@@ -65,6 +65,8 @@ func up(o *cluster.Options) *cobra.Command {
 	f.StringVar(&o.Name, "name", "", "prefix of network namespaces and links; empty makes one from the directory")
 	f.StringVar(&o.Repo, "repo", "", "root of the work tree; empty looks upwards from here")
 	f.IntVar(&o.Nodes, "nodes", 2, "number of nodes")
+	f.StringVar((*string)(&o.Family), "family", string(cluster.Dual), "addresses: dual, or v6 for a cluster without any IPv4")
+	f.IntVar(&o.NorthboundServers, "northbound-servers", 1, "servers of the northbound database: 1, or 3 or 5 of which one leads")
 	f.StringVar(&o.ToolsDir, "tools-dir", "", "directory of etcd, kube-apiserver and so on; empty takes what hack/tools.sh builds")
 	f.StringVar(&o.WebhookBin, "webhook-bin", "", "the webhook (default bin/webhook)")
 	f.StringVar(&o.WorkerBin, "worker-bin", "", "the worker (default bin/finalizer-worker)")

@@ -58,6 +58,7 @@ func command() *cobra.Command {
 	f.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server")
 	f.IntVar(&cfg.MTU, "mtu", cfg.MTU, "MTU of pods whose subnet doesn't say another")
 	f.IntVar(&cfg.Slots, "slots", cfg.Slots, "pods whose network is changed at once")
+	f.IntVar(&cfg.PodAPIPort, "pod-api-port", 0, "port by which programs of pods reach the API server, 0: its own")
 	f.StringToStringVar(&cfg.Run, "run", nil, "image=program: really run this program for containers of this image")
 	f.DurationVar(&cfg.InstalledTimeout, "installed-timeout", cfg.InstalledTimeout, "how long OVN may take to install a port")
 	f.DurationVar(&cfg.GatewayTimeout, "gateway-timeout", cfg.GatewayTimeout, "how long a gateway may stay silent")

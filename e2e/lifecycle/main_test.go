@@ -1,0 +1,262 @@
+//go:build e2e
+
+// Package lifecycle runs what ends pods: hooks, rolling restarts, lost nodes, deleted namespaces, finished Jobs, and a
+// worker that is killed at every step of its work.
+//
+// Invariant: a sampler looks all the time, and every test ends with empty accounts: no lease, no port, no IP record and
+// no finalizer is left. The worker sweeps more often than by default, so that this shows soon.
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/berth-net/berth/e2e/cluster"
+	"github.com/berth-net/berth/e2e/sampling"
+	"github.com/berth-net/berth/internal/sampler"
+	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
+	"github.com/berth-net/berth/pkg/ipam"
+	"github.com/berth-net/berth/pkg/ipam/blockstore"
+	"github.com/berth-net/berth/pkg/network"
+	"github.com/berth-net/berth/pkg/ovn"
+	"github.com/berth-net/berth/pkg/ovn/nb"
+)
+
+const (
+	// limit is how long something may take to come true.
+	limit = 90 * time.Second
+	// sweep is the worker's period here.
+	sweep = 3 * time.Second
+)
+
+// harness is the cluster that all tests share, one after the other.
+type harness struct {
+	*cluster.Cluster
+	api      client.Client
+	nb       *ovn.Client
+	ledger   *ipam.Ledger
+	sampling *sampling.Sampling
+	worker   *mortal
+}
+
+var shared struct {
+	sync.Once
+	h   *harness
+	err error
+}
+
+// start gives the cluster. The test that asked for it ends with empty accounts, after its own cleanups.
+func start(t *testing.T) *harness {
+	t.Helper()
+	shared.Do(func() { shared.h, shared.err = startCluster() })
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	h := shared.h
+	began := time.Now()
+	t.Cleanup(func() {
+		h.empty(t)
+		broken, samples := h.sampling.Broken()
+		for _, v := range broken {
+			t.Errorf("after %d samples: %v", samples, v)
+		}
+		if t.Failed() {
+			h.dump(t)
+		}
+		t.Logf("%s took %s", t.Name(), time.Since(began).Round(time.Millisecond))
+	})
+	return h
+}
+
+func startCluster() (*harness, error) {
+	dir, err := os.MkdirTemp("", "bl") // short, for sockets
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	// The programs of the work tree, unless the environment names a directory of others.
+	bin := os.Getenv("BERTH_E2E_BIN")
+	program := func(name string) string {
+		if bin == "" {
+			return ""
+		}
+		return filepath.Join(bin, name)
+	}
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		return nil, err
+	}
+	worker, err := newMortal(root, cmp.Or(program("finalizer-worker"), filepath.Join(root, "bin", "finalizer-worker")))
+	if err != nil {
+		return nil, err
+	}
+	h := &harness{worker: worker}
+	h.Cluster, err = cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: 2, Progress: os.Stderr,
+		WebhookBin: program("webhook"), WorkerBin: worker.path("worker"), NodeBin: program("node-agent")})
+	if err != nil {
+		return nil, err
+	}
+	return h, h.connect(ctx)
+}
+
+// connect makes the harness's own ways to everything.
+func (h *harness) connect(ctx context.Context) error {
+	log.SetLogger(logr.Discard())
+	types := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(types), kubeovnv1.AddToScheme(types)); err != nil {
+		return err
+	}
+	var err error
+	if h.api, err = client.New(h.Config(), client.Options{Scheme: types}); err != nil {
+		return err
+	}
+	if h.nb, err = ovn.Connect(ctx, ovn.Config{Endpoints: []string{h.NBSocket()}}); err != nil {
+		return err
+	}
+	store, err := blockstore.New(h.Config())
+	if err != nil {
+		return err
+	}
+	if h.ledger, err = ipam.New(ipam.Options{Store: store, Replica: "test", Clock: clock.RealClock{}, Random: rand.Reader}); err != nil {
+		return err
+	}
+	h.sampling, err = sampling.Start(ctx, h.Config(), h.NBSocket(), sampler.DefaultAllowed(30*time.Second))
+	return err
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if h := shared.h; h != nil && os.Getenv("BERTH_E2E_KEEP") == "" {
+		if err := h.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// stop ends everything that was started.
+func (h *harness) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var err error
+	if h.sampling != nil {
+		err = h.sampling.Stop()
+	}
+	if h.nb != nil {
+		h.nb.Close()
+	}
+	return errors.Join(err, h.Down(ctx), os.RemoveAll(h.worker.dir))
+}
+
+// dump prints the ends of our programs' logs.
+func (h *harness) dump(t *testing.T) {
+	logs, err := filepath.Glob(filepath.Join(h.LogDir(), "berth-w*"))
+	if err != nil {
+		t.Log(err)
+	}
+	for _, name := range logs {
+		b, _ := os.ReadFile(name)
+		t.Logf("--- %s\n%s", filepath.Base(name), b[max(0, len(b)-3000):])
+	}
+}
+
+// until polls until something comes true, and says what was seen last when it doesn't.
+func until(ctx context.Context, t *testing.T, what string, ok func(context.Context) error) {
+	t.Helper()
+	within(ctx, t, limit, what, ok)
+}
+
+// within is until with a limit of its own.
+func within(ctx context.Context, t *testing.T, limit time.Duration, what string, ok func(context.Context) error) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
+		last = ok(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("waiting until %s: %v", what, errors.Join(err, last))
+	}
+}
+
+// leases reads all leases of pods.
+func (h *harness) leases(ctx context.Context) ([]ipam.Held, error) {
+	if err := h.ledger.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(h.ledger.Leases(), func(l ipam.Held) bool { return l.Owner.Reserves() }), nil
+}
+
+// accounts tells what of pods is left in the ledger, in the northbound database and in the API server.
+func (h *harness) accounts(ctx context.Context) error {
+	leases, err := h.leases(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, l := range leases {
+		errs = append(errs, fmt.Errorf("lease %s of %s, pod %s %s", l.Ref(), l.Owner, l.PodName, l.PodUID))
+	}
+	for _, p := range h.nb.Ports() {
+		if p.Type == "" && p.ExternalIDs[nb.KeyPod] != "" {
+			errs = append(errs, fmt.Errorf("port %s", p.Name))
+		}
+	}
+	var records kubeovnv1.IPList
+	if err := h.api.List(ctx, &records, client.HasLabels{network.ClaimKey}); err != nil {
+		return err
+	}
+	for _, r := range records.Items {
+		errs = append(errs, fmt.Errorf("IP record %s", r.Name))
+	}
+	var pods corev1.PodList
+	if err := h.api.List(ctx, &pods); err != nil {
+		return err
+	}
+	for _, p := range pods.Items {
+		if slices.Contains(p.Finalizers, network.Finalizer) {
+			errs = append(errs, fmt.Errorf("pod %s/%s with the finalizer", p.Namespace, p.Name))
+		}
+	}
+	return errors.Join(errs[:min(len(errs), 10)]...)
+}
+
+// empty waits for empty accounts.
+func (h *harness) empty(t *testing.T) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	began := time.Now()
+	until(ctx, t, "the accounts are empty", h.accounts)
+	t.Logf("accounts empty after another %s", time.Since(began).Round(time.Millisecond))
+}
+
+// build builds a program of the work tree.
+func build(ctx context.Context, root, out, pkg, tags string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", tags, "-o", out, pkg)
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", pkg, err, text)
+	}
+	return nil
+}
