@@ -38,6 +38,7 @@ e2e: build ## the whole path on a real control plane, OVN and two nodes; needs r
 e2e-long: build ## lifecycle, raft, upgrades, faults, and packets without any IPv4: some 25 minutes
 	@hack/tools.sh cluster >/dev/null
 	@hack/tools.sh prometheus >/dev/null
+	@hack/tools.sh certmanager >/dev/null
 	go test -tags e2e -p 1 -count=1 -timeout 40m -v $(addprefix ./e2e/,$(LONG))
 	go test -tags e2e -p 1 -count=1 -timeout 30m -v -run TestIPv6Only ./e2e/packets
 
@@ -77,7 +78,7 @@ bench: ## benchmarks, each beside its baseline; some two minutes
 	go test -run '^$$' -bench . -benchmem -benchtime 0.3s ./pkg/...
 
 lint: ## linters, from their own module
-	tool=$$(go -C tools/lint tool -n golangci-lint) && $$tool run ./... && for m in ship browser; do (cd tools/$$m && $$tool run ./...) || exit 1; done
+	tool=$$(go -C tools/lint tool -n golangci-lint) && $$tool run ./... && for m in ship browser certmanager; do (cd tools/$$m && $$tool run ./...) || exit 1; done
 
 image: ## the OCI layout of the image, for amd64 and arm64, in bin/image; IMAGE and TAG choose otherwise
 	go -C tools/ship run . image --repo=$(CURDIR) --out=$(abspath $(IMAGE)) --tag=$(TAG)

@@ -34,16 +34,20 @@ type signer struct {
 }
 
 // published is when the authority was made and put into the bundle.
-func (s *signer) published() time.Time { return s.cert.NotBefore.Add(backdate) }
+func (s *signer) published() time.Time { return made(s.cert) }
+
+// made is when a certificate was made. Its life counts from then: one that lives for a few minutes would be due at once
+// otherwise.
+func made(c *x509.Certificate) time.Time { return c.NotBefore.Add(backdate) }
 
 // due is when two thirds of a certificate's life are over.
 func due(c *x509.Certificate) time.Time {
-	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 3)
+	return made(c).Add(c.NotAfter.Sub(made(c)) * 2 / 3)
 }
 
 // last is when eleven twelfths are over: a certificate is then replaced by whatever authority there is.
 func last(c *x509.Certificate) time.Time {
-	return c.NotAfter.Add(-c.NotAfter.Sub(c.NotBefore) / 12)
+	return c.NotAfter.Add(-c.NotAfter.Sub(made(c)) / 12)
 }
 
 // state is the content of the Secret, parsed. Newest first.

@@ -3,11 +3,13 @@
 # Kubernetes control plane built from the modules pinned in tools/cluster.
 #
 #   hack/tools.sh ovn         install OVN's packages that are missing (Debian and its children, as root)
-#   hack/tools.sh prometheus  the same for promtool, which tests the alerts
+#   hack/tools.sh prometheus  the same for Prometheus and promtool, which test the alerts
+#   hack/tools.sh browser     the same for Chromium, which tests the page
 #   hack/tools.sh cluster     build etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl
+#   hack/tools.sh certmanager build cert-manager's controllers, and lay its kinds beside them
 #
-# 'cluster' prints the directory of the programs on stdout; all progress goes to stderr. All do nothing when there is
-# nothing to do, and may run several at once. The first build takes about a quarter of an hour on two cores.
+# 'cluster' and 'certmanager' print the directory of the programs on stdout; all progress goes to stderr. All do nothing
+# when there is nothing to do, and may run several at once. The first build takes about a quarter of an hour on two cores.
 # BERTH_CACHE is where built programs are kept (default ~/.cache/berth).
 set -euo pipefail
 
@@ -82,6 +84,15 @@ prometheus() {
   packages prometheus
 }
 
+browser() {
+  ! command -v chromium >/dev/null || return 0
+  if ! command -v dpkg-query >/dev/null; then
+    programs chromium
+    return
+  fi
+  packages chromium
+}
+
 cluster() {
   local module=$repo/tools/cluster hash out build pkg name
   hash=$(cat "$module/go.mod" "$module/go.sum" | sha256sum | cut -c1-16)
@@ -111,7 +122,29 @@ LIST
   echo "$out"
 }
 
+certmanager() {
+  local module=$repo/tools/certmanager hash out build kinds
+  hash=$(cat "$module/go.mod" "$module/go.sum" "$module"/*.go | sha256sum | cut -c1-16)
+  out=$cache/certmanager/$hash
+  if [ ! -e "$out/.complete" ]; then
+    locked certmanager
+    if [ ! -e "$out/.complete" ]; then
+      mkdir -p "$out/kinds"
+      say "building cert-manager's controllers"
+      build=$(mktemp "$out/.certmanager.XXXXXX")
+      (cd "$module" && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$build" .) >&2 </dev/null ||
+        { rm -f "$build"; say "certmanager did not build: see above, then run this again"; exit 1; }
+      kinds=$(cd "$module" && go list -m -f '{{.Dir}}' github.com/cert-manager/cert-manager)/deploy/crds
+      install -m 644 "$kinds"/cert-manager.io_*.yaml "$out/kinds"
+      chmod 755 "$build"
+      mv "$build" "$out/certmanager"
+      touch "$out/.complete"
+    fi
+  fi
+  echo "$out"
+}
+
 case "${1:-}" in
-  ovn | prometheus | cluster) "$1" ;;
+  ovn | prometheus | browser | cluster | certmanager) "$1" ;;
   *) sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

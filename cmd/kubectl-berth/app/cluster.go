@@ -135,8 +135,8 @@ func (c *cluster) deployment(ctx context.Context, namespace, name string) (*apps
 	return &d, nil
 }
 
-// argument is the value of a flag in the arguments of the Deployment's containers.
-func argument(d *appsv1.Deployment, name string) string {
+// argument is the value of a flag in the arguments of the Deployment's containers: the last one, as for the programs.
+func argument(d *appsv1.Deployment, name string) (found string) {
 	if d == nil {
 		return ""
 	}
@@ -144,14 +144,14 @@ func argument(d *appsv1.Deployment, name string) string {
 		args := append(append([]string{}, container.Command...), container.Args...)
 		for i, a := range args {
 			if value, ok := strings.CutPrefix(a, "--"+name+"="); ok {
-				return value
+				found = value
 			}
 			if a == "--"+name && i+1 < len(args) {
-				return args[i+1]
+				found = args[i+1]
 			}
 		}
 	}
-	return ""
+	return found
 }
 
 // ledger reads all blocks, live, and what is in them.

@@ -111,13 +111,46 @@ func (c *cluster) unmarkPod(ctx context.Context, s adopt.BackPod) error {
 	})
 }
 
+// changeRecord patches exactly the IP record that was planned for, by the metadata for how it is now, as long as it keeps
+// the same addresses. A worker that runs writes records, too: that is no reason to give up. nil needs nothing.
+func (c *cluster) changeRecord(ctx context.Context, planned *kubeovnv1.IP, change func(*kubeovnv1.IP) map[string]any) error {
+	ip := planned
+	var err error
+	for range attempts {
+		metadata := change(ip)
+		if metadata == nil {
+			return nil
+		}
+		if err = c.patchAsRead(ctx, ip, metadata, nil); !apierrors.IsConflict(err) {
+			return err
+		}
+		fresh := &kubeovnv1.IP{}
+		if bad := c.client.Get(ctx, client.ObjectKeyFromObject(planned), fresh); bad != nil {
+			return client.IgnoreNotFound(bad)
+		}
+		if fresh.UID != planned.UID {
+			return nil
+		}
+		if fresh.Spec.Subnet != planned.Spec.Subnet || fresh.Spec.IPAddress != planned.Spec.IPAddress || fresh.Spec.MacAddress != planned.Spec.MacAddress {
+			return fmt.Errorf("IP %s has changed meanwhile", planned.Name)
+		}
+		ip = fresh
+	}
+	return err
+}
+
 // markRecord marks an IP record as ours.
 func (c *cluster) markRecord(ctx context.Context, s adopt.RecordStep) error {
 	annotations := map[string]string{}
 	if s.PodUID != "" {
 		annotations[facts.AnnotationPodUID] = s.PodUID
 	}
-	return c.patchAsRead(ctx, s.Record, map[string]any{"labels": map[string]string{facts.LabelClaim: string(s.Claim)}, "annotations": annotations}, nil)
+	return c.changeRecord(ctx, s.Record, func(ip *kubeovnv1.IP) map[string]any {
+		if ip.Labels[facts.LabelClaim] == string(s.Claim) && ip.Annotations[facts.AnnotationPodUID] == s.PodUID {
+			return nil
+		}
+		return map[string]any{"labels": map[string]string{facts.LabelClaim: string(s.Claim)}, "annotations": annotations}
+	})
 }
 
 // patchAsRead merges into exactly the object that was read.
@@ -149,9 +182,18 @@ func (c *cluster) returnRecord(ctx context.Context, r adopt.BackRecord) error {
 		}
 		return nil
 	}
-	return c.patchAsRead(ctx, r.Have, map[string]any{"finalizers": r.Want.Finalizers,
-		"labels":      map[string]any{facts.LabelClaim: nil, facts.LabelReserved: r.Want.Labels[facts.LabelReserved]},
-		"annotations": map[string]any{facts.AnnotationPodUID: nil}}, nil)
+	return c.changeRecord(ctx, r.Have, func(ip *kubeovnv1.IP) map[string]any {
+		if ip.Labels[facts.LabelClaim] == "" {
+			return nil
+		}
+		finalizers := ip.Finalizers
+		if !slices.Contains(finalizers, adopt.KubeOVNFinalizer) {
+			finalizers = append(slices.Clone(finalizers), adopt.KubeOVNFinalizer)
+		}
+		return map[string]any{"finalizers": finalizers,
+			"labels":      map[string]any{facts.LabelClaim: nil, facts.LabelReserved: r.Want.Labels[facts.LabelReserved]},
+			"annotations": map[string]any{facts.AnnotationPodUID: nil}}
+	})
 }
 
 // setFence puts a fence up, or takes it away. Others write the status of Subnets: that is no reason to give up.

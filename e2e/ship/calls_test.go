@@ -1,0 +1,181 @@
+//go:build e2e
+
+package ship
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Certificates that live for seconds. A new authority signs when it has been in the bundle for the propagation.
+var shortLives = []string{"--cert-leaf-duration=20s", "--cert-propagation=5s", "--cert-ca-duration=60s"}
+
+// TestNoCallIsLost creates pods while webhooks are replaced, evicted and given new certificates: every answer carries a
+// claim, and the API server never did without a webhook.
+func TestNoCallIsLost(t *testing.T) {
+	h := start(t)
+	ctx := t.Context()
+	failed, calls := h.webhookCounts(ctx, t)
+	load := h.startLoad(ctx, t)
+	for _, s := range []struct {
+		what string
+		do   func(context.Context, *testing.T)
+	}{
+		{"rolling update", h.restartWebhook},
+		{"drain of a node", h.drainNode},
+		{"rotation of certificate and authority", h.rotate},
+	} {
+		s.do(ctx, t)
+		load.check(t, s.what)
+	}
+	load.stop()
+	after, called := h.webhookCounts(ctx, t)
+	unchanged(t, failed, after)
+	if called-calls < rate*30 {
+		t.Errorf("the API server counts %.0f calls of the webhook", called-calls)
+	}
+	h.kubectl(ctx, t, "-n", "demo", "delete", "pods", "-l", "e2e=load", "--wait=false")
+	h.empty(ctx, t)
+}
+
+// restartWebhook replaces all webhooks.
+func (h *harness) restartWebhook(ctx context.Context, t *testing.T) {
+	t.Helper()
+	old := h.uids(ctx, t, webhook)
+	h.kubectl(ctx, t, "-n", system, "rollout", "restart", "deployment", webhook)
+	h.rolledOut(ctx, t, webhook)
+	for uid := range h.uids(ctx, t, webhook) {
+		if old[uid] {
+			t.Errorf("pod %s was not replaced", uid)
+		}
+	}
+}
+
+// drainNode evicts all pods of a node, and lets pods back onto it.
+func (h *harness) drainNode(ctx context.Context, t *testing.T) {
+	t.Helper()
+	node := h.NodeNames()[0]
+	on := func() int {
+		pods, err := h.podsOf(ctx, webhook)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, p := range pods {
+			if p.Spec.NodeName == node {
+				n++
+			}
+		}
+		return n
+	}
+	if on() != 1 {
+		t.Fatalf("%d webhooks are on %s, want one", on(), node)
+	}
+	h.kubectl(ctx, t, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout="+limit.String())
+	if on() != 0 {
+		t.Errorf("webhooks are on %s, which was drained", node)
+	}
+	h.kubectl(ctx, t, "uncordon", node)
+	for _, d := range []string{webhook, worker} {
+		h.rolledOut(ctx, t, d)
+	}
+}
+
+// rotate has the certificates of short life replaced, and their authority twice: first because its Secret is lost while
+// webhooks run, then because it is due.
+func (h *harness) rotate(ctx context.Context, t *testing.T) {
+	t.Helper()
+	args := h.args(ctx, t, webhook)
+	h.setArgs(ctx, t, webhook, append(args, shortLives...))
+	first := h.awaitCertificates(ctx, t, "served", nil, nil)
+	h.kubectl(ctx, t, "-n", system, "delete", "secret", "berth-webhook-tls")
+	second := h.awaitCertificates(ctx, t, "signed by the authority that replaces the lost one", first.issuers, first.serials)
+	known := map[string]bool{}
+	for _, s := range []served{first, second} {
+		for i := range s.issuers {
+			known[i] = true
+		}
+	}
+	third := h.awaitCertificates(ctx, t, "signed by the next authority", known, second.serials)
+	t.Logf("authorities %v, then %v, then %v", first.issuers, second.issuers, third.issuers)
+	h.setArgs(ctx, t, webhook, args)
+	// The authority of a minute is still there: it goes, so that the next one lives a year.
+	h.kubectl(ctx, t, "-n", system, "delete", "secret", "berth-webhook-tls")
+	h.awaitCertificates(ctx, t, "served", nil, nil)
+}
+
+// args are those of a Deployment's container.
+func (h *harness) args(ctx context.Context, t *testing.T, name string) []string {
+	t.Helper()
+	return h.deployment(ctx, t, name).Spec.Template.Spec.Containers[0].Args
+}
+
+// setArgs replaces them, and waits until the Deployment runs with them.
+func (h *harness) setArgs(ctx context.Context, t *testing.T, name string, args []string) {
+	t.Helper()
+	d := h.deployment(ctx, t, name)
+	was := d.DeepCopy()
+	d.Spec.Template.Spec.Containers[0].Args = args
+	if err := h.api.Patch(ctx, d, client.MergeFrom(was)); err != nil {
+		t.Fatal(err)
+	}
+	h.rolledOut(ctx, t, name)
+}
+
+// served is what the webhooks show to who calls them.
+type served struct{ issuers, serials map[string]bool }
+
+// awaitCertificates waits until every webhook shows a certificate that is none of those, and by none of those authorities.
+func (h *harness) awaitCertificates(ctx context.Context, t *testing.T, what string, issuers, serials map[string]bool) served {
+	t.Helper()
+	got := served{}
+	until(ctx, t, "all certificates are "+what, func(ctx context.Context) error {
+		got = served{issuers: map[string]bool{}, serials: map[string]bool{}}
+		pods, err := h.podsOf(ctx, webhook)
+		if err != nil {
+			return err
+		}
+		for _, p := range pods {
+			issuer, serial, err := certificate(ctx, p)
+			if err != nil {
+				return err
+			}
+			if issuers[issuer] || serials[serial] {
+				return fmt.Errorf("%s serves certificate %s of %s", p.Name, serial, issuer)
+			}
+			got.issuers[issuer], got.serials[serial] = true, true
+		}
+		if len(got.serials) == 0 {
+			return errors.New("there is no webhook")
+		}
+		return nil
+	})
+	return got
+}
+
+// certificate is what a webhook shows. The handshake alone tells it: nobody is trusted by it.
+func certificate(ctx context.Context, p corev1.Pod) (issuer, serial string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	d := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true}}
+	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(p.Status.PodIP, "9443"))
+	if err != nil {
+		return "", "", err
+	}
+	defer func() { _ = c.Close() }()
+	conn, ok := c.(*tls.Conn)
+	if !ok || len(conn.ConnectionState().PeerCertificates) == 0 {
+		return "", "", fmt.Errorf("%s shows no certificate", p.Name)
+	}
+	leaf := conn.ConnectionState().PeerCertificates[0]
+	return strings.TrimSpace(leaf.Issuer.String()) + fmt.Sprintf(" %x", leaf.AuthorityKeyId), leaf.SerialNumber.String(), nil
+}

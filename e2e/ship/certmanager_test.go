@@ -1,0 +1,162 @@
+//go:build e2e
+
+package ship
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionregistration "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-net/berth/e2e/cluster"
+)
+
+// certificateName is that of the webhook's Certificate, and of its Secret.
+const (
+	certificateName   = "berth-webhook"
+	certificateSecret = "berth-webhook-tls"
+)
+
+// TestCertManager installs the shipped component for cert-manager beside cert-manager's own controllers: they issue the
+// certificate and inject its authority, pods get their addresses, and a renewal reaches webhooks that go on running.
+func TestCertManager(t *testing.T) {
+	h := start(t)
+	ctx := t.Context()
+	controllers := h.startCertManager(ctx, t)
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(ctx)
+		if err := controllers.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+		h.kubectl(ctx, t, "-n", system, "delete", "certificates,issuers,certificaterequests", "--all")
+		h.kubectl(ctx, t, "-n", system, "delete", "secret", certificateSecret, "berth-webhook-ca", "--ignore-not-found")
+		h.install(ctx, t, h.overlay(t, "local", h.Repo, nil, nil))
+	})
+	h.install(ctx, t, h.overlay(t, "certmanager", h.Repo, []string{"cert-manager"}, nil))
+	h.injected(ctx, t)
+	p := pod("demo", "served")
+	h.make(ctx, t, p)
+	if p.Annotations["ovn.kubernetes.io/ip_address"] == "" {
+		t.Errorf("a pod has annotations %v", p.Annotations)
+	}
+
+	first := h.awaitCertificates(ctx, t, "cert-manager's", nil, nil)
+	running := h.processes(t)
+	failed, _ := h.webhookCounts(ctx, t)
+	load := h.startLoad(ctx, t)
+	h.renewCertificate(ctx, t)
+	second := h.awaitCertificates(ctx, t, "renewed", nil, first.serials)
+	load.check(t, "renewal")
+	load.stop()
+	after, _ := h.webhookCounts(ctx, t)
+	unchanged(t, failed, after)
+	if len(first.serials) != 1 || len(second.serials) != 1 || !maps.Equal(first.issuers, second.issuers) {
+		t.Errorf("certificates %v, then %v", first, second)
+	}
+	if now := h.processes(t); !slices.Equal(running, now) {
+		t.Errorf("webhooks were restarted: %v, before %v", now, running)
+	}
+	h.kubectl(ctx, t, "-n", "demo", "delete", "pods", "--all", "--wait=false")
+	h.empty(ctx, t)
+}
+
+// startCertManager installs cert-manager's kinds and starts its controllers.
+func (h *harness) startCertManager(ctx context.Context, t *testing.T) *cluster.Process {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, filepath.Join(h.Repo, "hack", "tools.sh"), "certmanager")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("build cert-manager's controllers, run '%s' and see why: %v", cmd, err)
+	}
+	dir := strings.TrimSpace(string(out))
+	h.kubectl(ctx, t, "apply", "--server-side", "-f", filepath.Join(dir, "kinds"))
+	h.kubectl(ctx, t, "wait", "--for=condition=Established", "--timeout=60s", "crd", "certificates.cert-manager.io", "issuers.cert-manager.io",
+		"clusterissuers.cert-manager.io", "certificaterequests.cert-manager.io")
+	return h.run(ctx, t, "certmanager", filepath.Join(dir, "certmanager"), "--kubeconfig="+h.Kubeconfig())
+}
+
+// injected waits until the injector has put the authority of the Secret into all webhooks.
+func (h *harness) injected(ctx context.Context, t *testing.T) {
+	t.Helper()
+	until(ctx, t, "the authority is injected", func(ctx context.Context) error {
+		var s corev1.Secret
+		if err := h.api.Get(ctx, client.ObjectKey{Namespace: system, Name: certificateSecret}, &s); err != nil {
+			return err
+		}
+		var m admissionregistration.MutatingWebhookConfiguration
+		var v admissionregistration.ValidatingWebhookConfiguration
+		if err := errors.Join(h.api.Get(ctx, client.ObjectKey{Name: webhook}, &m), h.api.Get(ctx, client.ObjectKey{Name: webhook}, &v)); err != nil {
+			return err
+		}
+		bundles := map[string][]byte{}
+		for _, w := range m.Webhooks {
+			bundles[w.Name] = w.ClientConfig.CABundle
+		}
+		for _, w := range v.Webhooks {
+			bundles[w.Name] = w.ClientConfig.CABundle
+		}
+		for name, b := range bundles {
+			if len(b) == 0 || string(b) != string(s.Data["ca.crt"]) {
+				return fmt.Errorf("webhook %s has another bundle than the Secret", name)
+			}
+		}
+		if len(bundles) < 2 {
+			return fmt.Errorf("there are %d webhooks", len(bundles))
+		}
+		return nil
+	})
+}
+
+// processes are those of the webhooks.
+func (h *harness) processes(t *testing.T) (out []string) {
+	t.Helper()
+	all, err := h.Containers(cluster.WebhookImage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		out = append(out, fmt.Sprint(r.Process))
+	}
+	slices.Sort(out)
+	if len(out) == 0 {
+		t.Fatal("no webhook runs")
+	}
+	return out
+}
+
+// renewCertificate asks for a new certificate before its time, by the condition by which cert-manager's tool asks too.
+func (h *harness) renewCertificate(ctx context.Context, t *testing.T) {
+	t.Helper()
+	until(ctx, t, "the renewal is asked for", func(ctx context.Context) error {
+		var c struct {
+			Metadata struct{ Generation int64 }
+			Status   struct{ Conditions []map[string]any }
+		}
+		if err := json.Unmarshal([]byte(h.kubectl(ctx, t, "-n", system, "get", "certificate", certificateName, "-o", "json")), &c); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(c.Status.Conditions, func(x map[string]any) bool { return x["type"] == "Ready" && x["status"] == "True" }) {
+			return fmt.Errorf("the Certificate has conditions %v", c.Status.Conditions)
+		}
+		conditions := append(c.Status.Conditions, map[string]any{"type": "Issuing", "status": "True", "reason": "ManuallyTriggered",
+			"message": "Renewed before its time", "observedGeneration": c.Metadata.Generation})
+		patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": conditions}})
+		if err != nil {
+			return err
+		}
+		h.kubectl(ctx, t, "-n", system, "patch", "certificate", certificateName, "--subresource=status", "--type=merge", "-p", string(patch))
+		return nil
+	})
+}
