@@ -9,7 +9,9 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/berth-net/berth/internal/demo"
 )
@@ -22,6 +24,7 @@ func main() {
 	flags.StringVar(&o.Break, "break", "", "release: leave one pod undeleted, so that the demo fails")
 	_ = flags.Parse(os.Args[1:]) // ExitOnError
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctrllog.SetLogger(logr.Discard()) // what goes wrong, the demo says itself
 	err := demo.Run(ctx, os.Stdout, o)
 	stop()
 	if err != nil {

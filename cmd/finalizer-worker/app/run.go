@@ -37,7 +37,15 @@ func NewCommand() *cobra.Command {
 	}
 	o.AddFlags(cmd.Flags())
 	var config serve.Config
-	config.Command(cmd, func(cmd *cobra.Command) error { return Run(cmd.Context(), o) })
+	config.Command(cmd, func(cmd *cobra.Command) error {
+		log, err := serve.NewLogger(cmd.ErrOrStderr(), o.Serve.LogLevel, o.Serve.LogFormat)
+		if err != nil {
+			return err
+		}
+		o.Log = log
+		ctrl.SetLogger(log) // of the process: Run may be called several times in one
+		return Run(cmd.Context(), o)
+	})
 	return cmd
 }
 
@@ -46,7 +54,6 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.complete(os.Stderr); err != nil {
 		return err
 	}
-	ctrl.SetLogger(o.Log)
 	registry := prometheus.NewRegistry()
 	if err := serve.RegisterBuildInfo(registry, "finalizer-worker", serve.BuildInfo()); err != nil {
 		return err

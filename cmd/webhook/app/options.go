@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/berth-net/berth/certs"
 	"github.com/berth-net/berth/internal/serve"
@@ -138,6 +139,7 @@ func NewCommand() *cobra.Command {
 			return err
 		}
 		o.Log = log
+		ctrllog.SetLogger(log) // of the process: Run may be called several times in one
 		return Run(cmd.Context(), o)
 	})
 	return cmd

@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/berth-net/berth/certs"
 	"github.com/berth-net/berth/internal/catalog"
@@ -32,7 +31,6 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.complete(); err != nil {
 		return err
 	}
-	ctrllog.SetLogger(o.Log)
 	p, err := newProgram(o)
 	if err != nil {
 		return err
