@@ -26,16 +26,17 @@ ship-test: ## what is shipped: manifests, chart, alerts, image
 	go -C tools/ship vet ./...
 	go -C tools/ship test -count=1 -timeout 30m ./...
 
-# Suites that take long, and are not in the gate: e2e-long runs them.
-LONG = lifecycle raft ship faults
+# Each suite has a cluster of its own, and waits more than it computes: two run at once. Those that take long are not in
+# the gate: e2e-long runs them.
+LONG = raft ship faults
 
 e2e: build ## the whole path on a real control plane, OVN and two nodes; needs root
 	@hack/tools.sh cluster >/dev/null
 	go vet -tags e2e ./e2e/...
-	go test -tags e2e -p 1 -count=1 -timeout 30m -v -skip TestIPv6Only \
+	go test -tags e2e -p 2 -count=1 -timeout 30m -v -skip TestIPv6Only \
 		$$(go list -tags e2e ./e2e/... | grep -vE '/e2e/($(subst $() ,|,$(LONG)))$$')
 
-e2e-long: build ## lifecycle, raft, upgrades, faults, and packets without any IPv4: some 25 minutes
+e2e-long: build ## raft, installations, faults, and packets without any IPv4: some 20 minutes
 	@hack/tools.sh cluster >/dev/null
 	@hack/tools.sh prometheus >/dev/null
 	@hack/tools.sh certmanager >/dev/null
