@@ -2,6 +2,7 @@ package ovn
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/berth-net/berth/pkg/ovn/nb"
@@ -37,6 +38,35 @@ func TestComposeSharesWhatChangesHaveInCommon(t *testing.T) {
 		if op.Table == tableGroup && len(op.Row[colPorts].(ovsdb.OvsSet).GoSet) != 2 {
 			t.Errorf("members of %v: %v", op.Row[colName], op.Row[colPorts])
 		}
+	}
+}
+
+// A port that goes is taken out of its groups by the transaction that removes it: a server that came up from its log was
+// seen to leave it there. Groups of others are not written.
+func TestRemovedPortLeavesItsGroups(t *testing.T) {
+	s := newFakeStore(t)
+	for i, ids := range []map[string]string{
+		{nb.Vendor: nb.VendorKubeOVN, nb.KeyNode: "n1"},
+		{nb.Vendor: nb.VendorKubeOVN, nb.KeyType: nb.TypeSecurityGroup, nb.KeySecurityGroup: "sg"},
+		{nb.Vendor: nb.VendorKubeOVN},
+		{nb.KeyNode: "n1"},
+	} {
+		name := fmt.Sprint("group-", i)
+		s.groups[name] = nb.PortGroup{UUID: fakeUUID(20 + i), Name: name, ExternalIDs: ids, Ports: []string{fakeUUID(7), fakeUUID(8)}}
+	}
+	row := podChange("a", "s1").Ensure.Ports[0].Row
+	row.UUID = fakeUUID(7)
+	s.ports[row.Name] = row
+
+	left := map[string]any{}
+	for _, op := range compose(s, 1, []Change{{RemovePorts: []string{row.Name}}}).ops {
+		if op.Table == tableGroup {
+			left[op.Where[0].Value.(ovsdb.UUID).GoUUID] = op.Mutations
+		}
+	}
+	gone := []ovsdb.Mutation{{Column: colPorts, Mutator: ovsdb.MutateOperationDelete, Value: refSet([]string{fakeUUID(7)})}}
+	if diff := cmp.Diff(map[string]any{fakeUUID(20): gone, fakeUUID(21): gone}, left); diff != "" {
+		t.Errorf("groups that the port leaves (-want +got):\n%s", diff)
 	}
 }
 

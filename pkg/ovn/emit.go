@@ -196,6 +196,9 @@ func (c *composer) updatePort(have nb.LogicalSwitchPort, p nb.Port, dhcp [2][]st
 func (c *composer) dropPort(row nb.LogicalSwitchPort) {
 	c.virtual.left(row)
 	c.members.left(row)
+	// The server takes a port that is gone out of its groups by itself, but not always: one that came up from its log, or
+	// whose disk was full, was seen to leave it there.
+	c.regroup(row.UUID, slices.Concat(c.following[row.UUID], c.secure[row.UUID]), nil)
 	c.takeOff(row)
 }
 

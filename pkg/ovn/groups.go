@@ -9,7 +9,7 @@ import (
 // DefaultSecurityGroup names the SecurityGroup for ports of other VPCs than the default one.
 const DefaultSecurityGroup = "default-securitygroup"
 
-// findMembers looks once through the groups for all ports whose membership is asked for.
+// findMembers looks once through the groups for all ports whose membership is asked for, or that go.
 func (c *composer) findMembers(changes []Change) {
 	wanted := map[string]bool{}
 	for _, ch := range changes {
@@ -18,6 +18,13 @@ func (c *composer) findMembers(changes []Change) {
 				continue
 			}
 			if row, ok := c.view.port(p.Row.Name); ok {
+				wanted[row.UUID] = true
+			}
+		}
+	}
+	for _, ch := range changes {
+		for _, name := range ch.RemovePorts {
+			if row, ok := c.view.port(name); ok {
 				wanted[row.UUID] = true
 			}
 		}
