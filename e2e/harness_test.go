@@ -27,6 +27,7 @@ import (
 	"github.com/berth-net/berth/e2e/cluster"
 	"github.com/berth-net/berth/e2e/proc"
 	"github.com/berth-net/berth/e2e/sampling"
+	"github.com/berth-net/berth/e2e/suite"
 	"github.com/berth-net/berth/internal/sampler"
 	"github.com/berth-net/berth/pkg/api/berth/v1alpha1"
 	"github.com/berth-net/berth/pkg/ipam"
@@ -56,7 +57,7 @@ func start(t *testing.T) *harness {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
-		c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: 2, Progress: os.Stderr})
+		c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: 2, Progress: os.Stderr, Bin: suite.Bin()})
 		if err != nil {
 			shared.err = err
 			return
@@ -73,40 +74,20 @@ func start(t *testing.T) *harness {
 		t.Fatal(shared.err)
 	}
 	t.Cleanup(func() {
-		broken, samples := shared.h.sampling.Broken()
-		for _, v := range broken {
-			t.Errorf("after %d samples: %v", samples, v)
-		}
-		if t.Failed() {
-			shared.h.dump(t)
-		}
+		suite.Broken(t, shared.h.sampling)
+		suite.Logs(t, shared.h.LogDir(), "berth-w*")
 	})
 	return shared.h
 }
 
 func stopCluster() {
-	if shared.h == nil || os.Getenv("BERTH_E2E_KEEP") != "" {
+	if shared.h == nil || suite.Keep() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := errors.Join(shared.h.sampling.Stop(), shared.h.Down(ctx)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-	}
-}
-
-// dump prints the ends of our programs' logs.
-func (h *harness) dump(t *testing.T) {
-	entries, err := os.ReadDir(h.LogDir())
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if !strings.Contains(e.Name(), "berth-w") {
-			continue
-		}
-		b, _ := os.ReadFile(h.LogDir() + "/" + e.Name())
-		t.Logf("--- %s\n%s", e.Name(), b[max(0, len(b)-4000):])
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	worker "github.com/berth-net/berth/cmd/finalizer-worker/app"
 	webhook "github.com/berth-net/berth/cmd/webhook/app"
 	"github.com/berth-net/berth/e2e/cluster"
+	"github.com/berth-net/berth/e2e/suite"
 	"github.com/berth-net/berth/internal/memnb"
 	"github.com/berth-net/berth/internal/serve"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
@@ -66,7 +67,7 @@ func (w *world) close(ctx context.Context) error {
 	for i := len(w.stop) - 1; i >= 0; i-- {
 		errs = append(errs, w.stop[i]())
 	}
-	if os.Getenv("BERTH_E2E_KEEP") != "" {
+	if suite.Keep() {
 		return errors.Join(errs...)
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

@@ -17,11 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-net/berth/e2e/await"
 	"github.com/berth-net/berth/e2e/cluster"
 	"github.com/berth-net/berth/pkg/network"
 )
@@ -71,11 +71,8 @@ func Start(ctx context.Context, o Options) (*World, error) {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return nil, fmt.Errorf("write the policy of the audit log: %w", err)
 	}
-	choice := cluster.Options{Dir: filepath.Join(dir, "c"), Nodes: 2, Progress: o.Out,
+	choice := cluster.Options{Dir: filepath.Join(dir, "c"), Nodes: 2, Bin: o.Bin, Progress: o.Out,
 		APIServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log, "--audit-log-maxsize=2000"}}
-	if o.Bin != "" {
-		choice.WebhookBin, choice.WorkerBin, choice.NodeBin = filepath.Join(o.Bin, "webhook"), filepath.Join(o.Bin, "finalizer-worker"), filepath.Join(o.Bin, "node-agent")
-	}
 	c, err := cluster.Start(ctx, choice)
 	if err != nil {
 		return nil, err
@@ -151,17 +148,9 @@ func (w *World) makeNetwork(ctx context.Context, name string, s subnetRange) err
 	return nil
 }
 
-// until polls until something is so, and tells why it isn't when time is up.
+// until waits until something is so, and tells why it isn't when time is up.
 func until(ctx context.Context, what string, so func(context.Context) error) error {
-	var why error
-	err := wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {
-		why = so(ctx)
-		return why == nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for %s: %w", what, errors.Join(why, err))
-	}
-	return nil
+	return await.Until(ctx, what, poll, patience, so)
 }
 
 // awaitBerth returns when both programs are there, a pod of each namespace would get an address, and the nodes are joined.

@@ -52,7 +52,9 @@ type Options struct {
 	NorthboundServers int
 	// ToolsDir holds etcd, kube-apiserver and so on; empty asks hack/tools.sh, which builds them when they are missing.
 	ToolsDir string
-	// WebhookBin, WorkerBin and NodeBin are this work tree's programs; empty takes <Repo>/bin/{webhook,finalizer-worker,node-agent}.
+	// Bin is the directory of the programs that run; empty takes <Repo>/bin.
+	Bin string
+	// WebhookBin, WorkerBin and NodeBin are the programs; empty takes Bin's webhook, finalizer-worker and node-agent.
 	WebhookBin, WorkerBin, NodeBin string
 	// WithoutBerth leaves out Berth's own deployments and webhook configuration; its kinds and networks are there.
 	WithoutBerth bool
@@ -321,7 +323,8 @@ func (o *Options) findPrograms(ctx context.Context) error {
 	if err := o.tools(ctx); err != nil {
 		return err
 	}
-	bin := func(path *string, name string) { *path = firstNonEmpty(*path, filepath.Join(o.Repo, "bin", name)) }
+	o.Bin = firstNonEmpty(o.Bin, filepath.Join(o.Repo, "bin"))
+	bin := func(path *string, name string) { *path = firstNonEmpty(*path, filepath.Join(o.Bin, name)) }
 	bin(&o.WebhookBin, "webhook")
 	bin(&o.WorkerBin, "finalizer-worker")
 	bin(&o.NodeBin, "node-agent")

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-net/berth/e2e/await"
 	"github.com/berth-net/berth/e2e/proc"
 	berthv1alpha1 "github.com/berth-net/berth/pkg/api/berth/v1alpha1"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
@@ -127,7 +128,7 @@ func (w *World) rows(ctx context.Context) (ports, members int, err error) {
 
 // settle waits until every pod has come up and nothing contradicts anything else.
 func (w *World) settle(ctx context.Context, limit time.Duration) error {
-	return w.await(ctx, "every pod is up and everything agrees", limit, func(ctx context.Context) error {
+	return await.Until(ctx, "every pod is up and everything agrees", lookEvery, limit, func(ctx context.Context) error {
 		return errors.Join(w.up(ctx), w.agree(ctx))
 	})
 }
@@ -196,7 +197,7 @@ func (w *World) deleteAll(ctx context.Context) error {
 // drain waits until the accounts are empty, and gives what is left.
 func (w *World) drain(ctx context.Context, limit time.Duration) (Accounts, error) {
 	var left Accounts
-	err := w.await(ctx, "the accounts are empty", limit, func(ctx context.Context) error {
+	err := await.Until(ctx, "the accounts are empty", lookEvery, limit, func(ctx context.Context) error {
 		a, leases, err := w.accounts(ctx)
 		if err != nil {
 			return err

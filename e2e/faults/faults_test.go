@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-logr/logr"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/berth-net/berth/e2e/suite"
 )
 
 // TestMain is silent about what the clients' library would like to log.
@@ -26,7 +28,7 @@ func world(t *testing.T, o Options) *World {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Dir, o.Bin, o.Out = dir, os.Getenv(binVariable), os.Stderr
+	o.Dir, o.Bin, o.Out = dir, suite.Bin(), os.Stderr
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	w, err := Start(ctx, o)
@@ -37,7 +39,7 @@ func world(t *testing.T, o Options) *World {
 		if t.Failed() {
 			dump(t, w)
 		}
-		if os.Getenv(keepVariable) != "" {
+		if suite.Keep() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -31,6 +31,7 @@ import (
 
 	workerapp "github.com/berth-net/berth/cmd/finalizer-worker/app"
 	webhookapp "github.com/berth-net/berth/cmd/webhook/app"
+	"github.com/berth-net/berth/e2e/await"
 	"github.com/berth-net/berth/e2e/sampling"
 	"github.com/berth-net/berth/internal/memkube"
 	"github.com/berth-net/berth/internal/memnb"
@@ -296,7 +297,7 @@ func (l *lab) churn(ctx context.Context, seed, who uint64) {
 			}
 		}
 		l.schedule(ctx, random)
-		time.Sleep(time.Duration(50+random.IntN(200)) * time.Millisecond)
+		time.Sleep(time.Duration(50+random.IntN(200)) * time.Millisecond) // the pace of the churn
 	}
 }
 
@@ -441,15 +442,11 @@ func (l *lab) left(ctx context.Context) error {
 func (l *lab) within(limit time.Duration, what string, holds func(context.Context) error) {
 	l.t.Helper()
 	began := time.Now()
-	var last error
-	for time.Since(began) < limit {
-		if last = holds(l.t.Context()); last == nil {
-			l.t.Logf("%s after %.1f s", what, time.Since(began).Seconds())
-			return
-		}
-		time.Sleep(200 * time.Millisecond)
+	if err := await.Until(l.t.Context(), what, 200*time.Millisecond, limit, holds); err != nil {
+		l.t.Error(err)
+		return
 	}
-	l.t.Errorf("not %s after %s: %v", what, limit, last)
+	l.t.Logf("%s after %.1f s", what, time.Since(began).Seconds())
 }
 
 // TestFaultsInMemory plays a schedule of what needs no machine: always the same one, unless another is asked for.
@@ -469,7 +466,7 @@ func TestFaultsInMemory(t *testing.T) {
 	}
 	began := time.Now()
 	for _, s := range steps {
-		time.Sleep(time.Until(began.Add(s.At)))
+		time.Sleep(time.Until(began.Add(s.At))) // by the schedule, as the next two
 		t.Logf("%v", s)
 		lasting.Go(func() {
 			end := l.begin(t.Context(), s)

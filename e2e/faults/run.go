@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-net/berth/e2e/await"
 	"github.com/berth-net/berth/e2e/cluster"
 )
 
@@ -159,7 +160,7 @@ func (w *World) restore(ctx context.Context) error {
 			}
 		}
 	}
-	return w.await(ctx, "the API server and the northbound database answer", returnLimit, func(ctx context.Context) error {
+	return await.Until(ctx, "the API server and the northbound database answer", lookEvery, returnLimit, func(ctx context.Context) error {
 		err := w.Client().CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 		_, _, rows := w.rows(ctx)
 		return errors.Join(err, rows)

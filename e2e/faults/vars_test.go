@@ -17,10 +17,6 @@ const (
 	secondsVariable = "BERTH_FAULTS_SECONDS"
 	// reportVariable is the file that the reports go to, as JSON.
 	reportVariable = "BERTH_FAULTS_REPORT"
-	// binVariable is the directory of the programs, instead of the work tree's bin.
-	binVariable = "BERTH_E2E_BIN"
-	// keepVariable leaves the cluster running after the test.
-	keepVariable = "BERTH_E2E_KEEP"
 )
 
 // number reads a number from the environment.

@@ -16,11 +16,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-net/berth/e2e/await"
 	"github.com/berth-net/berth/e2e/cluster"
 	"github.com/berth-net/berth/e2e/sampling"
 	"github.com/berth-net/berth/internal/sampler"
@@ -104,10 +104,7 @@ func (w *World) start(ctx context.Context) error {
 	if w.proxy, err = NewProxy(ctx, w.Dir, w.Seed); err != nil {
 		return err
 	}
-	o := cluster.Options{Dir: w.Dir, Nodes: 2, Progress: w.Out, NodeArgs: []string{"--pod-api-port=" + w.proxy.Port()}}
-	if w.Bin != "" {
-		o.WebhookBin, o.WorkerBin, o.NodeBin = filepath.Join(w.Bin, "webhook"), filepath.Join(w.Bin, "finalizer-worker"), filepath.Join(w.Bin, "node-agent")
-	}
+	o := cluster.Options{Dir: w.Dir, Nodes: 2, Bin: w.Bin, Progress: w.Out, NodeArgs: []string{"--pod-api-port=" + w.proxy.Port()}}
 	if w.Cluster, err = cluster.Start(ctx, o); err != nil {
 		return err
 	}
@@ -200,7 +197,7 @@ func (w *World) twoWorkers(ctx context.Context) error {
 
 // whole waits until Berth's own pods are all there, and no others.
 func (w *World) whole(ctx context.Context) error {
-	return w.await(ctx, "Berth's pods are ready", 2*time.Minute, func(ctx context.Context) error {
+	return await.Until(ctx, "Berth's pods are ready", lookEvery, 2*time.Minute, func(ctx context.Context) error {
 		var pods corev1.PodList
 		if err := w.objs.List(ctx, &pods, client.InNamespace(system)); err != nil {
 			return err
@@ -226,18 +223,8 @@ func (w *World) whole(ctx context.Context) error {
 	})
 }
 
-// await polls until something holds, and says what was wrong last when it never does.
-func (w *World) await(ctx context.Context, what string, limit time.Duration, holds func(context.Context) error) error {
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
-		last = holds(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("waited %s until %s: %w", limit, what, errors.Join(last, err))
-	}
-	return nil
-}
+// lookEvery is the time between two looks at what is waited for.
+const lookEvery = 500 * time.Millisecond
 
 func (w *World) say(format string, args ...any) {
 	if w.Out != nil {

@@ -26,6 +26,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/berth-net/berth/e2e/cluster"
+	"github.com/berth-net/berth/e2e/suite"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/ipam/blockstore"
 )
@@ -78,7 +79,7 @@ func startCluster() (*harness, error) {
 }
 
 func stopCluster() {
-	if shared.h == nil || os.Getenv("BERTH_E2E_KEEP") != "" {
+	if shared.h == nil || suite.Keep() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -24,7 +24,6 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,6 +31,7 @@ import (
 
 	"github.com/berth-net/berth/e2e/cluster"
 	"github.com/berth-net/berth/e2e/sampling"
+	"github.com/berth-net/berth/e2e/suite"
 	"github.com/berth-net/berth/internal/sampler"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
@@ -75,13 +75,8 @@ func start(t *testing.T) *harness {
 	began := time.Now()
 	t.Cleanup(func() {
 		h.empty(t)
-		broken, samples := h.sampling.Broken()
-		for _, v := range broken {
-			t.Errorf("after %d samples: %v", samples, v)
-		}
-		if t.Failed() {
-			h.dump(t)
-		}
+		suite.Broken(t, h.sampling)
+		suite.Logs(t, h.LogDir(), "berth-w*")
 		t.Logf("%s took %s", t.Name(), time.Since(began).Round(time.Millisecond))
 	})
 	return h
@@ -94,25 +89,16 @@ func startCluster() (*harness, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	// The programs of the work tree, unless the environment names a directory of others.
-	bin := os.Getenv("BERTH_E2E_BIN")
-	program := func(name string) string {
-		if bin == "" {
-			return ""
-		}
-		return filepath.Join(bin, name)
-	}
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		return nil, err
 	}
-	worker, err := newMortal(root, cmp.Or(program("finalizer-worker"), filepath.Join(root, "bin", "finalizer-worker")))
+	worker, err := newMortal(root, filepath.Join(cmp.Or(suite.Bin(), filepath.Join(root, "bin")), "finalizer-worker"))
 	if err != nil {
 		return nil, err
 	}
 	h := &harness{worker: worker}
-	h.Cluster, err = cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: 2, Progress: os.Stderr,
-		WebhookBin: program("webhook"), WorkerBin: worker.path("worker"), NodeBin: program("node-agent")})
+	h.Cluster, err = cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: 2, Progress: os.Stderr, Bin: suite.Bin(), WorkerBin: worker.path("worker")})
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +132,7 @@ func (h *harness) connect(ctx context.Context) error {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if h := shared.h; h != nil && os.Getenv("BERTH_E2E_KEEP") == "" {
+	if h := shared.h; h != nil && !suite.Keep() {
 		if err := h.stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
@@ -169,19 +155,7 @@ func (h *harness) stop() error {
 	return errors.Join(err, h.Down(ctx), os.RemoveAll(h.worker.dir))
 }
 
-// dump prints the ends of our programs' logs.
-func (h *harness) dump(t *testing.T) {
-	logs, err := filepath.Glob(filepath.Join(h.LogDir(), "berth-w*"))
-	if err != nil {
-		t.Log(err)
-	}
-	for _, name := range logs {
-		b, _ := os.ReadFile(name)
-		t.Logf("--- %s\n%s", filepath.Base(name), b[max(0, len(b)-3000):])
-	}
-}
-
-// until polls until something comes true, and says what was seen last when it doesn't.
+// until waits until something comes true, or ends the test.
 func until(ctx context.Context, t *testing.T, what string, ok func(context.Context) error) {
 	t.Helper()
 	within(ctx, t, limit, what, ok)
@@ -190,14 +164,7 @@ func until(ctx context.Context, t *testing.T, what string, ok func(context.Conte
 // within is until with a limit of its own.
 func within(ctx context.Context, t *testing.T, limit time.Duration, what string, ok func(context.Context) error) {
 	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
-		last = ok(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("waiting until %s: %v", what, errors.Join(err, last))
-	}
+	suite.Until(ctx, t, what, 100*time.Millisecond, limit, ok)
 }
 
 // leases reads all leases of pods.

@@ -11,7 +11,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/berth-net/berth/e2e/cluster"
+	"github.com/berth-net/berth/e2e/suite"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 )
 
@@ -67,16 +67,14 @@ func startOf(t *testing.T, family cluster.Family) *harness {
 	}
 	h := shared.h
 	t.Cleanup(func() {
-		if t.Failed() {
-			h.dump(t)
-		}
+		suite.Logs(t, h.LogDir(), "berth-worker*")
 	})
 	return h
 }
 
 // stopCluster takes down the cluster that runs, if any does.
 func stopCluster() error {
-	if shared.h == nil || os.Getenv("BERTH_E2E_KEEP") != "" {
+	if shared.h == nil || suite.Keep() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -93,15 +91,7 @@ func startCluster(family cluster.Family) (*harness, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	// The programs of the work tree, unless the environment names a directory of others.
-	program := func(name string) string {
-		if bin := os.Getenv("BERTH_E2E_BIN"); bin != "" {
-			return bin + "/" + name
-		}
-		return ""
-	}
-	c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: 2, Family: family, Underlay: true, Progress: os.Stderr,
-		WebhookBin: program("webhook"), WorkerBin: program("finalizer-worker"), NodeBin: program("node-agent")})
+	c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: 2, Family: family, Underlay: true, Progress: os.Stderr, Bin: suite.Bin()})
 	if err != nil {
 		return nil, err
 	}
@@ -142,31 +132,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// dump prints the ends of the worker's logs.
-func (h *harness) dump(t *testing.T) {
-	entries, err := os.ReadDir(h.LogDir())
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if strings.Contains(e.Name(), "berth-worker") {
-			b, _ := os.ReadFile(h.LogDir() + "/" + e.Name())
-			t.Logf("--- %s\n%s", e.Name(), b[max(0, len(b)-3000):])
-		}
-	}
-}
-
-// until polls until something comes true, and says what was seen last when it doesn't.
+// until waits until something comes true, or ends the test.
 func until(ctx context.Context, t *testing.T, what string, ok func(context.Context) error) {
 	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, 150*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
-		last = ok(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("waiting until %s: %v", what, last)
-	}
+	suite.Until(ctx, t, what, 150*time.Millisecond, limit, ok)
 }
 
 // make creates an object that goes with the test; the end of the test waits until it is gone.
@@ -182,7 +151,7 @@ func (h *harness) make(t *testing.T, obj client.Object) {
 func (h *harness) unmake(t *testing.T, obj client.Object) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	if os.Getenv("BERTH_E2E_KEEP") != "" && t.Failed() {
+	if suite.Keep() && t.Failed() {
 		return
 	}
 	if err := client.IgnoreNotFound(h.api.Delete(ctx, obj)); err != nil {

@@ -33,11 +33,12 @@ import (
 
 	"github.com/berth-net/berth/e2e/cluster"
 	"github.com/berth-net/berth/e2e/proc"
+	"github.com/berth-net/berth/e2e/suite"
 )
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if shared.h != nil && os.Getenv("BERTH_E2E_KEEP") == "" {
+	if shared.h != nil && !suite.Keep() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := shared.h.Down(ctx); err != nil {

@@ -11,18 +11,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/berth-net/berth/e2e/cluster"
 	"github.com/berth-net/berth/e2e/sampling"
+	"github.com/berth-net/berth/e2e/suite"
 	"github.com/berth-net/berth/internal/sampler"
 )
 
@@ -53,14 +52,8 @@ func start(t *testing.T) *harness {
 		t.Fatal(shared.err)
 	}
 	t.Cleanup(func() {
-		broken, samples := shared.h.sampling.Broken()
-		t.Logf("%d samples", samples)
-		for _, v := range broken {
-			t.Errorf("after %d samples: %v", samples, v)
-		}
-		if t.Failed() {
-			shared.h.dump(t)
-		}
+		suite.Broken(t, shared.h.sampling)
+		suite.Logs(t, shared.h.LogDir(), "berth-worker*", "ovn-nb*")
 	})
 	return shared.h
 }
@@ -72,15 +65,7 @@ func startCluster() (*harness, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	// The programs of the work tree, unless the environment names a directory of others.
-	program := func(name string) string {
-		if bin := os.Getenv("BERTH_E2E_BIN"); bin != "" {
-			return filepath.Join(bin, name)
-		}
-		return ""
-	}
-	c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: 2, NorthboundServers: 3, Progress: os.Stderr,
-		WebhookBin: program("webhook"), WorkerBin: program("finalizer-worker"), NodeBin: program("node-agent")})
+	c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: 2, NorthboundServers: 3, Progress: os.Stderr, Bin: suite.Bin()})
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +92,7 @@ func TestMain(m *testing.M) {
 
 func stop() error {
 	h := shared.h
-	if h == nil || os.Getenv("BERTH_E2E_KEEP") != "" {
+	if h == nil || suite.Keep() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -119,29 +104,8 @@ func stop() error {
 	return errors.Join(err, h.Down(ctx))
 }
 
-// dump prints the ends of the logs of the worker and of the northbound database.
-func (h *harness) dump(t *testing.T) {
-	for _, pattern := range []string{"berth-worker*", "ovn-nb*"} {
-		files, err := filepath.Glob(filepath.Join(h.LogDir(), pattern))
-		if err != nil {
-			t.Error(err)
-		}
-		for _, f := range files {
-			b, _ := os.ReadFile(f)
-			t.Logf("--- %s\n%s", filepath.Base(f), b[max(0, len(b)-4000):])
-		}
-	}
-}
-
-// until polls until something comes true, and says what was seen last when it doesn't.
+// until waits until something comes true, or ends the test.
 func until(ctx context.Context, t *testing.T, what string, ok func(context.Context) error) {
 	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
-		last = ok(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("waiting until %s: %v", what, last)
-	}
+	suite.Until(ctx, t, what, 50*time.Millisecond, limit, ok)
 }

@@ -8,7 +8,6 @@
 package ship
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +20,6 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -29,6 +27,7 @@ import (
 	"github.com/berth-net/berth/e2e/cluster"
 	"github.com/berth-net/berth/e2e/proc"
 	"github.com/berth-net/berth/e2e/sampling"
+	"github.com/berth-net/berth/e2e/suite"
 	"github.com/berth-net/berth/internal/sampler"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 )
@@ -48,8 +47,8 @@ type harness struct {
 	*cluster.Cluster
 	api      client.Client
 	sampling *sampling.Sampling
-	// programs is the directory of this work tree's programs, before that of an earlier release's, once they are built.
-	programs, before string
+	// before is the directory of an earlier release's programs, once they are built.
+	before string
 }
 
 var shared struct {
@@ -65,13 +64,8 @@ func start(t *testing.T) *harness {
 		t.Fatal(shared.err)
 	}
 	t.Cleanup(func() {
-		broken, samples := shared.h.sampling.Broken()
-		for _, v := range broken {
-			t.Errorf("after %d samples: %v", samples, v)
-		}
-		if t.Failed() {
-			shared.h.dump(t)
-		}
+		suite.Broken(t, shared.h.sampling)
+		suite.Logs(t, shared.h.LogDir(), "berth-w*")
 	})
 	return shared.h
 }
@@ -84,20 +78,11 @@ func startCluster() (*harness, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	h := &harness{before: filepath.Join(dir, "before")}
-	// The programs of the work tree, unless the environment names a directory of others.
-	program := func(name string) string {
-		if bin := os.Getenv("BERTH_E2E_BIN"); bin != "" {
-			return filepath.Join(bin, name)
-		}
-		return ""
-	}
-	h.Cluster, err = cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: 2, Progress: os.Stderr,
-		WebhookBin: program("webhook"), WorkerBin: program("finalizer-worker"), NodeBin: program("node-agent"),
+	h.Cluster, err = cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: 2, Progress: os.Stderr, Bin: suite.Bin(),
 		Run: map[string]string{webhookBefore: filepath.Join(h.before, "webhook"), workerBefore: filepath.Join(h.before, "finalizer-worker")}})
 	if err != nil {
 		return nil, err
 	}
-	h.programs = cmp.Or(os.Getenv("BERTH_E2E_BIN"), filepath.Join(h.Repo, "bin"))
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), kubeovnv1.AddToScheme(scheme)); err != nil {
 		return nil, err
@@ -112,7 +97,7 @@ func startCluster() (*harness, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if h := shared.h; h != nil && os.Getenv("BERTH_E2E_KEEP") == "" {
+	if h := shared.h; h != nil && !suite.Keep() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		err := errors.Join(h.sampling.Stop(), h.Down(ctx))
 		cancel()
@@ -124,29 +109,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// dump prints the ends of our programs' logs.
-func (h *harness) dump(t *testing.T) {
-	logs, err := filepath.Glob(filepath.Join(h.LogDir(), "berth-w*"))
-	if err != nil {
-		t.Log(err)
-	}
-	for _, name := range logs {
-		b, _ := os.ReadFile(name)
-		t.Logf("--- %s\n%s", filepath.Base(name), b[max(0, len(b)-3000):])
-	}
-}
-
-// until polls until something comes true, and says what was seen last when it doesn't.
+// until waits until something comes true, or ends the test.
 func until(ctx context.Context, t *testing.T, what string, ok func(context.Context) error) {
 	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
-		last = ok(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("waiting until %s: %v", what, errors.Join(err, last))
-	}
+	suite.Until(ctx, t, what, 200*time.Millisecond, limit, ok)
 }
 
 // run runs a program until the test ends, unless it is stopped before.
@@ -181,7 +147,7 @@ func (h *harness) kubectl(ctx context.Context, t *testing.T, args ...string) str
 // berth gives what kubectl-berth says.
 func (h *harness) berth(ctx context.Context, t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := proc.Run(ctx, "", filepath.Join(h.programs, "kubectl-berth"), append([]string{"--kubeconfig=" + h.Kubeconfig()}, args...)...)
+	out, err := proc.Run(ctx, "", filepath.Join(h.Bin, "kubectl-berth"), append([]string{"--kubeconfig=" + h.Kubeconfig()}, args...)...)
 	if err != nil {
 		text := err.Error()
 		t.Fatal(text[:min(len(text), 1000)], " ... ", text[max(0, len(text)-1000):])
