@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -32,32 +31,10 @@ func PodOf(p *corev1.Pod, cat network.Catalog, cfg network.Config) Pod {
 	out := Pod{Pod: p, Owner: owner, Identity: network.Identity(network.PodOf(p), owner), Networks: network.Carried(p.Annotations)}
 	for i := range out.Networks {
 		if n := &out.Networks[i]; n.Subnet == "" {
-			n.Subnet = SubnetOf(*n, cat)
+			n.Subnet = cat.SubnetOf(*n)
 		}
 	}
 	return out
-}
-
-// SubnetOf is the one subnet of the network's provider that has its addresses; empty: there is none, or several.
-func SubnetOf(n network.CarriedInterface, cat network.Catalog) string {
-	found := ""
-	for name, s := range cat.Subnets {
-		several := s.Provider() != network.DefaultProvider && strings.HasPrefix(n.Provider, s.Provider()+".") // interfaces of one attachment
-		if s.Set == nil || s.Provider() != n.Provider && !several || len(n.Addresses) == 0 {
-			continue
-		}
-		holds := func(a netip.Addr) bool {
-			p, ok := s.Set.Prefix(ipam.FamilyOf(a))
-			return ok && p.Contains(a)
-		}
-		if !slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool { return !holds(a) }) {
-			if found != "" {
-				return ""
-			}
-			found = name
-		}
-	}
-	return found
 }
 
 // Subnets are those of its networks.

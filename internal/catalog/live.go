@@ -6,10 +6,33 @@ import (
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-net/berth/pkg/network"
 )
+
+// Reader gives what plans of pods need; *Catalog does.
+type Reader interface {
+	// For may be late by what a cache lags behind.
+	For(ctx context.Context, pod network.Pod) (View, error)
+	// ForLive is as things are now.
+	ForLive(ctx context.Context, pod network.Pod) (View, error)
+}
+
+// Plan has a pod planned by what the cache knows, and what is refused by that once more by what is there: its author may
+// have made it a moment ago. It gives the view of the last attempt, and what is wrong by that.
+func Plan(ctx context.Context, from Reader, pod network.Pod, plan func(View) (field.ErrorList, error)) (view View, wrong field.ErrorList, err error) {
+	for _, read := range []func(context.Context, network.Pod) (View, error){from.For, from.ForLive} {
+		if view, err = read(ctx, pod); err != nil {
+			return view, nil, err
+		}
+		if wrong, err = plan(view); err != nil || len(wrong) == 0 {
+			return view, wrong, err
+		}
+	}
+	return view, wrong, nil
+}
 
 // liveReads lets callers who come while the topology is read live share the next read: each gets one that began after
 // it came.

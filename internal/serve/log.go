@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // NewLogger returns a logger of the given level and format ("json" or "text"). logr's V(n) is slog's level -n, so
@@ -28,6 +29,16 @@ func NewLogger(w io.Writer, level, format string) (logr.Logger, error) {
 	default:
 		return logr.Discard(), fmt.Errorf("log format %q is unknown: use json or text", format)
 	}
+}
+
+// ProcessLogger makes the logger that the flags ask for, and has controller-runtime log to it. That has one for the whole
+// process: whoever runs several programs in one sets it himself.
+func (f *Flags) ProcessLogger(w io.Writer) (logr.Logger, error) {
+	log, err := NewLogger(w, f.LogLevel, f.LogFormat)
+	if err == nil {
+		ctrllog.SetLogger(log)
+	}
+	return log, err
 }
 
 func splitList(paths string) []string { return filepath.SplitList(paths) }

@@ -132,21 +132,18 @@ func (h *Handler) decide(ctx context.Context, req *request) (*decision, error) {
 	return c.allocate(ctx, c.plan, c.namespace)
 }
 
-// plan works out the pod's networks. What is refused by what the cache knows is planned again by what is there: its
-// author may have made it a moment ago.
+// plan works out the pod's networks.
 func (h *Handler) plan(ctx context.Context, pod network.Pod, dryRun bool) (c *candidate, errs field.ErrorList, err error) {
-	for _, read := range []func(context.Context, network.Pod) (catalog.View, error){h.Topology.For, h.Topology.ForLive} {
-		view, err := read(ctx, pod)
-		if err != nil {
-			return nil, nil, fmt.Errorf("reading the topology for namespace %s: %w", pod.Namespace, err)
-		}
+	_, errs, err = catalog.Plan(ctx, h.Topology, pod, func(view catalog.View) (wrong field.ErrorList, err error) {
 		c = &candidate{handler: h, pod: view.Pod, namespace: view.Namespace, catalog: view.Catalog, have: pod.Annotations, dryRun: dryRun}
 		if err := c.identify(ctx); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		if c.plan, errs = network.Plan(c.pod, c.namespace, c.catalog, h.Config); len(errs) == 0 {
-			break
-		}
+		c.plan, wrong = network.Plan(c.pod, c.namespace, c.catalog, h.Config)
+		return wrong, nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("planning a pod of namespace %s: %w", pod.Namespace, err)
 	}
 	c.warnings = append(c.warnings, c.plan.Dropped...)
 	return c, errs, nil

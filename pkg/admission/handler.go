@@ -45,18 +45,10 @@ type Ledger interface {
 	Refresh(ctx context.Context, subnets ...string) error
 }
 
-// Topology tells what a plan needs of the cluster.
-type Topology interface {
-	// For may be late by what a cache lags behind.
-	For(ctx context.Context, pod network.Pod) (catalog.View, error)
-	// ForLive is as things are now.
-	ForLive(ctx context.Context, pod network.Pod) (catalog.View, error)
-}
-
 // Options of a Handler.
 type Options struct {
 	Ledger   Ledger
-	Topology Topology
+	Topology catalog.Reader
 	Config   network.Config
 	// Pods lets the handler hold back namespaces whose creations keep failing; nil: it does not.
 	Pods Pods

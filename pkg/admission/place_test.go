@@ -125,7 +125,7 @@ func (p place) review(t *testing.T, pod []byte, more string) (*admissionv1.Admis
 // typed does to a typed pod what the handler does by its patch.
 type typed struct {
 	ledger   Ledger
-	topology Topology
+	topology catalog.Reader
 	config   network.Config
 	random   io.Reader
 }

@@ -91,3 +91,25 @@ func ClaimOf(annotations map[string]string) (ipam.Claim, bool) {
 
 // lacks tells that the network hasn't the address.
 func (c CarriedInterface) lacks(a netip.Addr) bool { return !slices.Contains(c.Addresses, a) }
+
+// SubnetOf is the one subnet of the network's provider that has its addresses; empty: there is none, or several.
+func (c Catalog) SubnetOf(n CarriedInterface) string {
+	found := ""
+	for name, s := range c.Subnets {
+		several := s.Provider() != DefaultProvider && strings.HasPrefix(n.Provider, s.Provider()+".") // interfaces of one attachment
+		if s.Set == nil || s.Provider() != n.Provider && !several || len(n.Addresses) == 0 {
+			continue
+		}
+		holds := func(a netip.Addr) bool {
+			p, ok := s.Set.Prefix(ipam.FamilyOf(a))
+			return ok && p.Contains(a)
+		}
+		if !slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool { return !holds(a) }) {
+			if found != "" {
+				return ""
+			}
+			found = name
+		}
+	}
+	return found
+}

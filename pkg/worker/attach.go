@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
 	"github.com/berth-net/berth/internal/catalog"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/network"
@@ -102,20 +104,17 @@ func (s *subject) attachable() bool {
 	return !slices.ContainsFunc(s.leases, func(l ipam.Held) bool { return l.PodUID != "" && l.PodUID != s.uid() })
 }
 
-// replan works out the edit by what the cache knows, and by a live read before it is refused. why says why it is.
+// replan works out the edit. why says why it is refused.
 func (w *Worker) replan(ctx context.Context, s *subject) (edit network.Edit, view catalog.View, why string, err error) {
 	have := network.Having{Leases: s.leases, Running: s.running()}
-	for _, read := range []func(context.Context, network.Pod) (catalog.View, error){w.topology.For, w.topology.ForLive} {
-		if view, err = read(ctx, network.PodOf(s.Pod)); err != nil {
-			return edit, view, "", err
-		}
-		e, bad := network.Replan(view.Pod, have, view.Namespace, view.Catalog, w.Network)
-		if len(bad) == 0 {
-			return e, view, "", nil
-		}
+	view, bad, err := catalog.Plan(ctx, w.topology, network.PodOf(s.Pod), func(v catalog.View) (wrong field.ErrorList, _ error) {
+		edit, wrong = network.Replan(v.Pod, have, v.Namespace, v.Catalog, w.Network)
+		return wrong, nil
+	})
+	if len(bad) > 0 {
 		why = bad.ToAggregate().Error()
 	}
-	return edit, view, why, nil
+	return edit, view, why, err
 }
 
 // plug leases what is new. It gives nil when that can't be had: not now, and then the pod waits for it, or not at all.

@@ -1,9 +1,7 @@
 package worker
 
 import (
-	"crypto/rand"
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 
@@ -13,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
-	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/network"
 	"github.com/berth-net/berth/pkg/topology"
 )
@@ -70,19 +67,7 @@ func (w *world) admitWhole(p *corev1.Pod) *corev1.Pod {
 	w.t.Helper()
 	view, err := w.worker.topology.ForLive(w.ctx, network.PodOf(p))
 	w.must(err)
-	plan, bad := network.Plan(view.Pod, view.Namespace, view.Catalog, w.worker.Network)
-	w.must(bad.ToAggregate())
-	claim, err := ipam.NewClaim(rand.Reader)
-	w.must(err)
-	a, err := w.ledger.Take(w.ctx, plan.Request(claim, false))
-	w.must(err)
-	if p.Annotations == nil {
-		p.Annotations = map[string]string{}
-	}
-	maps.Copy(p.Annotations, network.Annotations(plan, a, view.Catalog, w.worker.Network))
-	p.Finalizers = []string{network.Finalizer}
-	w.must(w.client.Create(w.ctx, p))
-	return p
+	return w.admitBy(p, view)
 }
 
 // podPorts are the names of all pods' ports.

@@ -26,6 +26,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/berth-net/berth/internal/catalog"
 	"github.com/berth-net/berth/internal/memkube"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
@@ -206,7 +207,13 @@ func (w *world) admit(p *corev1.Pod) *corev1.Pod {
 	var subnet kubeovnv1.Subnet
 	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: "s"}, &subnet))
 	cat := network.Catalog{Subnets: map[string]network.Subnet{"s": network.NewSubnet(&subnet, network.Around{})}}
-	plan, bad := network.Plan(network.PodOf(p), network.Namespace{Name: "app"}, cat, w.worker.Network)
+	return w.admitBy(p, catalog.View{Pod: network.PodOf(p), Namespace: network.Namespace{Name: "app"}, Catalog: cat})
+}
+
+// admitBy does so by what the view tells of the pod and of the cluster.
+func (w *world) admitBy(p *corev1.Pod, view catalog.View) *corev1.Pod {
+	w.t.Helper()
+	plan, bad := network.Plan(view.Pod, view.Namespace, view.Catalog, w.worker.Network)
 	w.must(bad.ToAggregate())
 	claim, err := ipam.NewClaim(rand.Reader)
 	w.must(err)
@@ -215,7 +222,7 @@ func (w *world) admit(p *corev1.Pod) *corev1.Pod {
 	if p.Annotations == nil {
 		p.Annotations = map[string]string{}
 	}
-	maps.Copy(p.Annotations, network.Annotations(plan, a, cat, w.worker.Network))
+	maps.Copy(p.Annotations, network.Annotations(plan, a, view.Catalog, w.worker.Network))
 	p.Finalizers = []string{network.Finalizer}
 	w.must(w.client.Create(w.ctx, p))
 	return p

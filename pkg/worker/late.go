@@ -6,9 +6,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/berth-net/berth/internal/catalog"
 	"github.com/berth-net/berth/internal/fault"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/lifecycle"
@@ -82,16 +84,13 @@ func (w *Worker) late(ctx context.Context, s *subject) (reconcile.Result, error)
 		}
 		return w.takeOver(ctx, s)
 	}
-	view, err := w.topology.For(ctx, network.PodOf(s.Pod))
+	var plan network.Planned
+	view, bad, err := catalog.Plan(ctx, w.topology, network.PodOf(s.Pod), func(v catalog.View) (wrong field.ErrorList, _ error) {
+		plan, wrong = network.Plan(v.Pod, v.Namespace, v.Catalog, w.Network)
+		return wrong, nil
+	})
 	if err != nil {
 		return reconcile.Result{}, err
-	}
-	plan, bad := network.Plan(view.Pod, view.Namespace, view.Catalog, w.Network)
-	if len(bad) > 0 { // by what the cache knows
-		if view, err = w.topology.ForLive(ctx, network.PodOf(s.Pod)); err != nil {
-			return reconcile.Result{}, err
-		}
-		plan, bad = network.Plan(view.Pod, view.Namespace, view.Catalog, w.Network)
 	}
 	if err := bad.ToAggregate(); err != nil {
 		w.Metrics.late.WithLabelValues(resultRefused).Inc()

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/berth-net/berth/internal/adopt"
 	"github.com/berth-net/berth/internal/facts"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/lifecycle"
@@ -68,7 +67,7 @@ func (w *Worker) locate(ctx context.Context, s *subject) error {
 		if err != nil {
 			return err
 		}
-		c.Subnet = adopt.SubnetOf(*c, cat)
+		c.Subnet = cat.SubnetOf(*c)
 	}
 	return nil
 }

@@ -54,6 +54,7 @@ func (w *Worker) writeStatus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	w.forgetFigured(cat)
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(cat.Subnets)) {
 		s := cat.Subnets[name]
@@ -153,6 +154,22 @@ func sameCount(a, b *big.Int) bool {
 	x, _ := new(big.Float).SetInt(a).Float64()
 	y, _ := new(big.Float).SetInt(b).Float64()
 	return x == y
+}
+
+// forgetFigured forgets what was written over objects that are gone.
+func (w *Worker) forgetFigured(cat network.Catalog) {
+	there := map[types.UID]bool{}
+	for _, s := range cat.Subnets {
+		if s.Object != nil {
+			there[s.Object.GetUID()] = true
+		}
+	}
+	for _, p := range cat.Pools {
+		there[p.GetUID()] = true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.figured, func(uid types.UID, _ string) bool { return !there[uid] })
 }
 
 // patchStatus writes figures over the version that they were compared with, and over each version once: who finds them

@@ -38,12 +38,10 @@ func NewCommand() *cobra.Command {
 	o.AddFlags(cmd.Flags())
 	var config serve.Config
 	config.Command(cmd, func(cmd *cobra.Command) error {
-		log, err := serve.NewLogger(cmd.ErrOrStderr(), o.Serve.LogLevel, o.Serve.LogFormat)
-		if err != nil {
+		var err error
+		if o.Log, err = o.Serve.ProcessLogger(cmd.ErrOrStderr()); err != nil {
 			return err
 		}
-		o.Log = log
-		ctrl.SetLogger(log) // of the process: Run may be called several times in one
 		return Run(cmd.Context(), o)
 	})
 	return cmd

@@ -132,7 +132,7 @@ func (c *cluster) changeRecord(ctx context.Context, planned *kubeovnv1.IP, chang
 			return nil
 		}
 		if fresh.Spec.Subnet != planned.Spec.Subnet || fresh.Spec.IPAddress != planned.Spec.IPAddress || fresh.Spec.MacAddress != planned.Spec.MacAddress {
-			return fmt.Errorf("IP %s has changed meanwhile", planned.Name)
+			return fmt.Errorf("IP %s has changed meanwhile: run the command again, which plans by what is there now", planned.Name)
 		}
 		ip = fresh
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/berth-net/berth/certs"
 	"github.com/berth-net/berth/internal/serve"
@@ -134,12 +133,10 @@ func NewCommand() *cobra.Command {
 	o.AddFlags(cmd.Flags())
 	var config serve.Config
 	config.Command(cmd, func(cmd *cobra.Command) error {
-		log, err := serve.NewLogger(cmd.ErrOrStderr(), o.Serve.LogLevel, o.Serve.LogFormat)
-		if err != nil {
+		var err error
+		if o.Log, err = o.Serve.ProcessLogger(cmd.ErrOrStderr()); err != nil {
 			return err
 		}
-		o.Log = log
-		ctrllog.SetLogger(log) // of the process: Run may be called several times in one
 		return Run(cmd.Context(), o)
 	})
 	return cmd
