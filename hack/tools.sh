@@ -2,6 +2,7 @@
 # Gets what the local cluster needs and this module doesn't build: OVN's programs from the distribution, and a real
 # Kubernetes control plane built from the modules pinned in tools/cluster.
 #
+#   hack/tools.sh modules     fetch the Go modules that everything here is built from; a network that fails is tried again
 #   hack/tools.sh ovn         install OVN's packages that are missing (Debian and its children, as root)
 #   hack/tools.sh prometheus  the same for Prometheus and promtool, which test the alerts
 #   hack/tools.sh browser     the same for Chromium, which tests the page
@@ -93,6 +94,20 @@ browser() {
   packages chromium
 }
 
+modules() {
+  local module packages try
+  for module in . tools/ship tools/browser tools/certmanager tools/lint tools/dev tools/cluster; do
+    packages=./...
+    ! grep -q '^tool' "$repo/$module/go.mod" || packages=tool
+    for try in 1 2 3 4 5; do
+      (cd "$repo/$module" && go list -deps -test -tags e2e "$packages" >/dev/null) && break
+      [ "$try" -lt 5 ] || { say "the modules of $module can't be fetched: check the network, then run this again"; exit 1; }
+      say "fetching the modules of $module failed: trying again"
+      sleep $((try * 5))
+    done
+  done
+}
+
 cluster() {
   local module=$repo/tools/cluster hash out build pkg name
   hash=$(cat "$module/go.mod" "$module/go.sum" | sha256sum | cut -c1-16)
@@ -145,6 +160,6 @@ certmanager() {
 }
 
 case "${1:-}" in
-  ovn | prometheus | browser | cluster | certmanager) "$1" ;;
+  modules | ovn | prometheus | browser | cluster | certmanager) "$1" ;;
   *) sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac
