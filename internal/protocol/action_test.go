@@ -14,6 +14,9 @@ const (
 	webhookMisses
 	webhookReuses
 	webhookUndoes
+	webhookStocks
+	webhookServes
+	webhookForgets
 	webhookAssumes
 	apiLeaves
 	apiSuspended
@@ -33,6 +36,7 @@ const (
 const (
 	webhookConfirms verb = iota + leaderDies + 1
 	webhookGivesUp
+	webhookReturns
 	webhookAnswers
 	webhookResumes
 	apiStores
@@ -70,6 +74,10 @@ func (v verb) text() string {
 		webhookMisses:     "webhook: CREATE of {pod} finds no lease of its owner in the cache",
 		webhookReuses:     "webhook: CREATE of {pod} reuses its owner's {addr} under {claim}",
 		webhookUndoes:     "webhook: CREATE of {pod} fails on another interface and undoes {addr}",
+		webhookStocks:     "webhook: takes {addr} under {claim} ahead of the CREATE of {pod}",
+		webhookServes:     "webhook: CREATE of {pod} gets {addr} under {claim}, which was taken ahead",
+		webhookForgets:    "fault: the webhook that has {addr} under {claim} for {pod} dies",
+		webhookReturns:    "webhook: gives {addr} back, which was taken ahead of the CREATE of {pod}",
 		webhookAssumes:    "webhook: CREATE of {pod} loses the answer of its CAS and assumes that it has {addr} under {claim}",
 		apiLeaves:         "fault: the API server gives CREATE of {pod} up while its webhook sleeps",
 		apiSuspended:      "fault: the API server sleeps with CREATE of {pod} in hand",

@@ -22,6 +22,9 @@
 // lease that was never bound is confirmed in the same way (reuseIsConfirmed): it may be what a crash left, while the
 // owner's launcher that lives has another.
 //
+// A webhook may take leases ahead of CREATEs that are to come. They are young when a CREATE gets them (stockIsYoung), so
+// that the 60 s are not over before it ends.
+//
 // Freeing. A take, a bind and a reuse raise the generation; a free names address, claim and generation of its decision,
 // and is void when they have changed (freeNamesClaim, freeNamesGeneration).
 //

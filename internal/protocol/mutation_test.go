@@ -48,6 +48,7 @@ func mutations() map[string]mutation {
 		"finished pods are served":                          {finishedIsNotServed, settles, on(1, 0, plain, plain)},
 		"released at the deletion mark":                     {releaseAfterStop, oneLiveHolder, on(1, 0, plain, plain)},
 		"no final gate":                                     {finalGate, onePort, on(2, 0, plain, copied)},
+		"leases taken ahead are given at any age":           {stockIsYoung, oneLiveHolder, on(1, ahead, plain, plain)},
 		"no epoch fence":                                    {epochFence, onePort, on(1, newLeader, plain, plain)},
 	}
 }

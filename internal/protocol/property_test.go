@@ -107,7 +107,7 @@ func (m *model) settled(s *state) bool {
 	for p := range m.podIDs {
 		q := s.pod(p)
 		switch {
-		case q.inFlight(), q.phase == missed, q.phase == paused, q.phase == suspended:
+		case q.inFlight(), q.phase == stocked, q.phase == missed, q.phase == paused, q.phase == suspended:
 			return false
 		case q.port != 0 && (!q.alive() || q.port != q.addr), q.exists() && q.life != running:
 			return false

@@ -43,6 +43,10 @@ func scenarios() map[string]scenario {
 		"late member, leaders":             on(2, newLeader, member, lateMember),
 		"late member, crashes":             on(2, again|pause, member, lateMember),
 		"late launcher":                    on(2, again, launcher, lateLauncher),
+		"leases ahead":                     on(1, ahead|newLeader|again, plain, plain),
+		"leases ahead, pause":              on(2, ahead|pause, plain, plain),
+		"leases ahead, copy":               on(2, ahead, plain, copied),
+		"leases ahead, late pod":           on(1, ahead|newLeader, plain, late),
 	}
 	if long() {
 		maps.Copy(all, longScenarios())

@@ -64,6 +64,8 @@ const (
 	finalGate
 	// epochFence: OVN refuses the transactions of a deposed leader.
 	epochFence
+	// stockIsYoung: a lease that was taken ahead is given away, or given back, before the 60 s are over.
+	stockIsYoung
 )
 
-const lastRule = epochFence
+const lastRule = stockIsYoung

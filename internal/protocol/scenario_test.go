@@ -43,12 +43,13 @@ const (
 	strip                          // somebody strips a finalizer
 	again                          // a CREATE is sent again, or the answer of its CAS is lost
 	pause                          // a webhook sleeps until its API server has given up
+	ahead                          // webhooks take leases ahead of their CREATEs
 	suspendedAPI                   // an API server sleeps for more than 60 s with a CREATE in hand
 )
 
 func (f fault) String() string {
 	var out []string
-	for i, n := range []string{"newLeader", "strip", "again", "pause", "suspendedAPI"} {
+	for i, n := range []string{"newLeader", "strip", "again", "pause", "ahead", "suspendedAPI"} {
 		if f&(1<<i) != 0 {
 			out = append(out, n)
 		}

@@ -52,6 +52,7 @@ const (
 	suspended        // the same, and the API server is suspended for more than 60 s
 	stored           // the pod is in etcd, or was
 	over             // nothing is left of it
+	stocked          // a webhook has taken leases, and their CREATE is to come
 )
 
 // life is what the kubelet says of a stored pod.
@@ -136,7 +137,7 @@ func (p *pod) inFlight() bool {
 
 // mayUndo tells that a webhook may still free what it took.
 func (p *pod) mayUndo() bool {
-	return p.gen != 0 && (p.phase == confirming || p.phase == taken || p.phase == paused)
+	return p.gen != 0 && (p.phase == stocked || p.phase == confirming || p.phase == taken || p.phase == paused)
 }
 
 // holds tells that the ledger has the pod's address under the pod's claim.

@@ -60,7 +60,8 @@ func (x *step) watching(a addrID) bool {
 		return false
 	}
 	for p := range x.podIDs {
-		if q := x.from.pod(p); q.inFlight() && q.claim == l.claim && (q.addr == a || !x.holds(carriedByAddress)) {
+		q := x.from.pod(p)
+		if young := q.phase == stocked && x.holds(stockIsYoung); (q.inFlight() || young) && q.claim == l.claim && (q.addr == a || !x.holds(carriedByAddress)) {
 			return true
 		}
 	}

@@ -6,7 +6,12 @@ func (x *step) webhook(p podID) {
 	case idle:
 		if x.inTurn(p) {
 			x.admit(p)
+			x.stock(p)
 		}
+	case stocked:
+		x.do(x.about(webhookServes, p), func(s *state) { s.pod(p).phase = taken })
+		x.do(x.about(webhookReturns, p), func(s *state) { x.undo(s, p); *s.pod(p) = pod{} })
+		x.do(x.about(webhookForgets, p), func(s *state) { s.pod(p).phase = over })
 	case saved:
 		x.do(x.about(userCreatesCopy, p), func(s *state) { s.pod(p).phase, s.pod(p).finalizer = stored, true })
 	case missed:
@@ -27,6 +32,24 @@ func (x *step) webhook(p podID) {
 func (x *step) sleep(p podID) {
 	if x.has(pause) && x.from.spent.paused == 0 && x.from.pod(p).gen != 0 {
 		x.do(x.about(apiLeaves, p), func(s *state) { s.pod(p).phase = paused; s.spent.paused++ })
+	}
+}
+
+// stock takes a lease ahead of a CREATE that is to come. Its place in the order of like CREATEs is its own then.
+func (x *step) stock(p podID) {
+	if !x.has(ahead) || x.kind(p) != plain {
+		return
+	}
+	claim := x.draw(&x.from)
+	for a := range x.addrIDs {
+		if x.from.lease(a).claim != 0 {
+			continue
+		}
+		x.do(action{webhookStocks, p, a, claim}, func(s *state) {
+			l := s.lease(a)
+			*l = lease{claim: claim, gen: l.gen + 1, owner: x.owner(p)}
+			*s.pod(p) = pod{phase: stocked, claim: claim, addr: a, gen: l.gen}
+		})
 	}
 }
 

@@ -129,6 +129,7 @@ func (h *Handler) decide(ctx context.Context, req *request) (*decision, error) {
 	if slices.ContainsFunc(pod.SchedulingGates, func(g string) bool { return g != network.AddressGate }) && !c.ours {
 		return c.without(outcomeGated), nil
 	}
+	c.moment = req.moment()
 	return c.allocate(ctx, c.plan, c.namespace)
 }
 
@@ -156,6 +157,7 @@ type candidate struct {
 	plan      network.Planned
 	namespace network.Namespace
 	have      map[string]string // the annotations as they came
+	moment    time.Time         // when the creation began, by the API server's clock
 	catalog   network.Catalog
 	claim     ipam.Claim
 	ours      bool // claim is the pod's own, of an earlier call for it
@@ -289,7 +291,9 @@ func (c *candidate) allocate(ctx context.Context, plan network.Planned, ns netwo
 	if c.dryRun {
 		take = h.Ledger.Preview
 	}
-	a, err := take(ctx, plan.Request(claim, c.ours))
+	r := plan.Request(claim, c.ours)
+	r.Moment = c.moment
+	a, err := take(ctx, r)
 	if r, ok := ipam.AsRefusal(err); ok {
 		if r.Unavailable() && !c.ours && network.Waits(c.pod, ns, plan) {
 			return c.waiting(plan, r), nil

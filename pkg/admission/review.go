@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +41,9 @@ type podInput struct {
 		Annotations     map[string]string       `json:"annotations"`
 		OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
 		Finalizers      []string                `json:"finalizers"`
+		ManagedFields   []struct {
+			Time string `json:"time"`
+		} `json:"managedFields"`
 	} `json:"metadata"`
 	Spec struct {
 		HostNetwork     bool              `json:"hostNetwork"`
@@ -94,6 +98,18 @@ func (r *request) pod() network.Pod {
 		p.SchedulingGates = append(p.SchedulingGates, g.Name)
 	}
 	return p
+}
+
+// moment is when the creation began, by the API server's clock and in whole seconds: it notes then who manages the
+// pod's fields. The zero value: the review doesn't tell.
+func (r *request) moment() time.Time {
+	var latest time.Time
+	for _, m := range r.Object.Metadata.ManagedFields {
+		if t, err := time.Parse(time.RFC3339, m.Time); err == nil && t.After(latest) {
+			latest = t
+		}
+	}
+	return latest
 }
 
 // encode writes the answer.

@@ -89,7 +89,7 @@ func (l *Ledger) commit(e *entry) {
 func (l *Ledger) write(e *entry, ops []*op) {
 	ctx := context.WithoutCancel(ops[0].ctx)
 	live := false
-	for len(ops) > 0 {
+	for failed := 0; len(ops) > 0; {
 		l.mu.Lock()
 		base, template := e.block, e.template
 		l.mu.Unlock()
@@ -148,6 +148,8 @@ func (l *Ledger) write(e *entry, ops []*op) {
 			if ops = l.resolve(ctx, e, ops, err); len(ops) == 0 {
 				return
 			}
+			<-l.Clock.After(10 * time.Millisecond << min(failed, 6)) // a store that fails at once is not to be stormed
+			failed++
 			live = true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // Lease records that an address belongs to an owner. Leases are immutable: a change makes another.
@@ -98,6 +99,9 @@ type Request struct {
 	Owner Owner
 	// Interfaces of the pod.
 	Interfaces []InterfaceRequest
+	// Moment is when the pod's creation began, by the API server's clock; the zero value: it is not known. Only a Stock looks
+	// at it.
+	Moment time.Time
 }
 
 // InterfaceRequest asks for one interface.

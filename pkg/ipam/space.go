@@ -33,6 +33,8 @@ type space struct {
 type shelf struct {
 	region *region
 	last   *cell  // that was chosen last
+	size   int    // how many addresses may be handed out unasked, as far as an int goes
+	used   int    // how many of them can't be now
 	taken  uint64 // Ledger.takes when it last had fewer addresses to give
 	fresh  cells  // by preference
 	rested cells  // by the moment of the oldest release
@@ -83,9 +85,9 @@ func (l *Ledger) spaceOf(s *Subnet) *space {
 
 func newShelfs(r *region) *[2]shelf {
 	var out [2]shelf
-	for i := range out {
-		out[i] = shelf{region: r, fresh: cells{slot: 0, keyOf: freshFirst}, rested: cells{slot: 1, keyOf: oldestFirst},
-			virgin: virgins{ranges: r.random[i].Ranges()}}
+	for i, f := range []Family{IPv4, IPv6} {
+		out[i] = shelf{region: r, size: int(count(r.random[i], f).Int64()), fresh: cells{slot: 0, keyOf: freshFirst},
+			rested: cells{slot: 1, keyOf: oldestFirst}, virgin: virgins{ranges: r.random[i].Ranges()}}
 	}
 	return &out
 }
@@ -113,6 +115,7 @@ func (sp *space) adopt(e *entry) {
 		// A quarter of the blocks that are in use already is this replica's own.
 		c := &cell{e: e, shelf: sh, first: first, mask: mask, uid: sp.subnet.uid, score: score, mine: score>>62 == 0}
 		c.count()
+		sh.used += c.used()
 		sh.fresh.push(c)
 		sh.rested.push(c)
 		e.cells = append(e.cells, c)
@@ -152,9 +155,14 @@ func (c *cell) count() {
 }
 
 func (c *cell) recount() {
+	c.shelf.used -= c.used()
 	c.count()
+	c.shelf.used += c.used()
 	c.fix()
 }
+
+// used counts the addresses that can't be handed out.
+func (c *cell) used() int { return bits.OnesCount64(c.mask) - c.free() }
 
 func (c *cell) fix() {
 	c.shelf.fresh.fix(c)
@@ -163,6 +171,7 @@ func (c *cell) fix() {
 
 // leave takes the cell of a block that does not exist off its shelf: it is as good as never used.
 func (c *cell) leave() {
+	c.shelf.used -= c.used()
 	c.shelf.fresh.remove(c)
 	c.shelf.rested.remove(c)
 	c.shelf.virgin.back = append(c.shelf.virgin.back, c.first)
@@ -175,6 +184,15 @@ func (l *Ledger) shelfOf(src Source, f Family) *shelf {
 		return nil
 	}
 	return &shelfs[index(f)]
+}
+
+// room is how many addresses of a source can be handed out unasked, and how many there are. l.mu is held.
+func (l *Ledger) room(src Source, f Family) (free, size int) {
+	sh := l.shelfOf(src, f)
+	if sh == nil {
+		return 0, 0
+	}
+	return sh.size - sh.used, sh.size
 }
 
 // takenSince tells that addresses of a source were taken after the ledger's count of takes was asOf. l.mu is held.

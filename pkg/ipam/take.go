@@ -20,27 +20,33 @@ const attempts = 12
 // Take leases all that r asks for, or nothing. A Refusal says why it can't be had; any other error is a fault of the
 // system, and the next attempt must come with a fresh claim.
 func (l *Ledger) Take(ctx context.Context, r Request) (*Allocation, error) {
+	a, _, err := l.take(ctx, r)
+	return a, err
+}
+
+// take gives also which of the leases were not there before.
+func (l *Ledger) take(ctx context.Context, r Request) (*Allocation, []taken, error) {
 	for try := 0; ; try++ {
 		t := &taking{ledger: l, ctx: ctx, request: r, claim: r.Claim}
-		a, err := t.run() //nolint:contextcheck // what is given back outlives the caller
+		a, took, err := t.run() //nolint:contextcheck // what is given back outlives the caller
 		if err == nil {
-			return a, nil
+			return a, took, nil
 		}
 		var stale *StaleError
 		if try >= attempts || !errors.Is(err, errRival) && !errors.As(err, &stale) {
-			return nil, err
+			return nil, nil, err
 		}
 		if err := l.pause(ctx, try); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if stale != nil { // what else is known of these leases may be as old
 			if err := l.Refresh(ctx, subnets(r.Interfaces...)...); err != nil {
-				return nil, fmt.Errorf("looking for leases of %s: %w", r.Owner, err)
+				return nil, nil, fmt.Errorf("looking for leases of %s: %w", r.Owner, err)
 			}
 		}
 		if !r.Existing {
 			if r.Claim, err = NewClaim(l.Random); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 	}
@@ -49,7 +55,7 @@ func (l *Ledger) Take(ctx context.Context, r Request) (*Allocation, error) {
 // Preview tells what Take would give now, without writing.
 func (l *Ledger) Preview(ctx context.Context, r Request) (*Allocation, error) {
 	for try := 0; ; try++ {
-		a, err := (&taking{ledger: l, ctx: ctx, request: r, claim: r.Claim, drafts: map[string]*Block{}}).run() //nolint:contextcheck // nothing is written
+		a, _, err := (&taking{ledger: l, ctx: ctx, request: r, claim: r.Claim, drafts: map[string]*Block{}}).run() //nolint:contextcheck // nothing is written
 		if try >= attempts || !errors.Is(err, errRival) {
 			return a, err
 		}
@@ -92,9 +98,9 @@ type taken struct {
 }
 
 // run serves all interfaces at once: each costs round trips, and their blocks are written independently.
-func (t *taking) run() (*Allocation, error) {
+func (t *taking) run() (*Allocation, []taken, error) {
 	if err := t.lookUp(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	a := &Allocation{Claim: t.claim, Interfaces: make([]Assignment, len(t.request.Interfaces))}
 	errs := make([]error, len(a.Interfaces))
@@ -123,9 +129,9 @@ func (t *taking) run() (*Allocation, error) {
 	}
 	if err != nil {
 		t.undo(took)
-		return nil, err
+		return nil, nil, err
 	}
-	return a, nil
+	return a, took, nil
 }
 
 // firstOf prefers a refusal, which the asker can mend, to the rest.
@@ -344,10 +350,7 @@ func (s *serving) holds(c Source) int {
 // serveFrom gives the interface the chosen addresses, and any for the families that are not chosen.
 func (s *serving) serveFrom(c Source, choice []netip.Addr) (Assignment, error) {
 	as := Assignment{Provider: s.ir.Provider, Subnet: c.Subnet}
-	families := s.ir.Families
-	if len(families) == 0 {
-		families = c.Subnet.Families()
-	}
+	families := s.ir.families(c.Subnet)
 	asked := map[Family]netip.Addr{}
 	for _, a := range choice {
 		asked[FamilyOf(a)] = a

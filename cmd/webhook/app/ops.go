@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/berth-net/berth/internal/serve"
+	"github.com/berth-net/berth/pkg/ipam"
 )
 
 // serveOps serves health and metrics on one listener until the context ends.
@@ -44,6 +45,24 @@ func newLedgerMetrics(reg prometheus.Registerer) (*ledgerMetrics, error) {
 		}
 	}
 	return m, nil
+}
+
+// registerStock counts what the stock did.
+func registerStock(reg prometheus.Registerer, s *ipam.Stock) error {
+	counters := []prometheus.Collector{
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "berth_lease_stock_requests_total",
+			Help: "Pods whose leases could have been taken ahead."}, func() float64 { return float64(s.StockStats().Requests) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "berth_lease_stock_served_total",
+			Help: "Pods whose leases had been taken ahead."}, func() float64 { return float64(s.StockStats().Served) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "berth_lease_stock_returned_total",
+			Help: "Sets of leases that were taken ahead and given back."}, func() float64 { return float64(s.StockStats().Returned) }),
+	}
+	for _, c := range counters {
+		if err := reg.Register(c); err != nil {
+			return fmt.Errorf("registering the metrics of the stock: %w", err)
+		}
+	}
+	return nil
 }
 
 // Committed counts a stored write.

@@ -38,6 +38,8 @@ type Options struct {
 	Margin      time.Duration
 	// Rest is how long a freed address rests while others are free.
 	Rest time.Duration
+	// Ahead is how old leases may be that were taken before their pods asked for them; zero: none are taken ahead.
+	Ahead time.Duration
 	// Topology is TopologyEnsure or TopologyExternal, as the worker's.
 	Topology string
 	// Replica names this process among its peers; Namespace is where it runs.
@@ -60,10 +62,14 @@ const (
 	TopologyExternal = "external"
 )
 
+// maxAhead leaves of the minute, after which a worker frees a lease that no pod carries, what a creation may take in the API
+// server (34 s) and more.
+const maxAhead = 10 * time.Second
+
 // DefaultOptions returns the defaults; replica and namespace come from POD_NAME and POD_NAMESPACE.
 func DefaultOptions() Options {
 	o := Options{Serve: serve.DefaultFlags(), Certs: certs.DefaultFlags(), Port: 9443, Concurrency: admission.DefaultConcurrency,
-		Margin: admission.DefaultMargin, Rest: time.Minute, Topology: TopologyExternal, Replica: os.Getenv("POD_NAME"), Namespace: os.Getenv("POD_NAMESPACE"),
+		Margin: admission.DefaultMargin, Rest: time.Minute, Ahead: 5 * time.Second, Topology: TopologyExternal, Replica: os.Getenv("POD_NAME"), Namespace: os.Getenv("POD_NAMESPACE"),
 		Network: serve.DefaultNetwork()}
 	if o.Replica == "" {
 		o.Replica, _ = os.Hostname() // empty is refused later
@@ -83,6 +89,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.Concurrency, "max-concurrent-requests", o.Concurrency, "pods answered at once; more are told to try again")
 	fs.DurationVar(&o.Margin, "timeout-margin", o.Margin, "part of a call's time that is kept for the way back")
 	fs.DurationVar(&o.Rest, "address-rest", o.Rest, "time that a freed address rests while others are free")
+	fs.DurationVar(&o.Ahead, "lease-ahead", o.Ahead, "age at which a lease that was taken before a pod asked for it is given back; 0: none are taken ahead")
 	fs.StringVar(&o.Replica, "replica", o.Replica, "name of this process among its peers")
 	serve.RegisterNetwork(fs, &o.Network)
 	fs.StringVar(&o.Topology, "topology", o.Topology, "as the worker's. ensure: no controller of Kube-OVN runs in this cluster; external: it does")
@@ -96,6 +103,9 @@ func (o *Options) Validate() error {
 	}
 	if o.Listener == nil && (o.Port < 1 || o.Port > 65535) {
 		errs = append(errs, fmt.Errorf("--webhook-port %d is no port", o.Port))
+	}
+	if o.Ahead < 0 || o.Ahead > maxAhead {
+		errs = append(errs, fmt.Errorf("--lease-ahead %s is not between 0 and %s: a lease that no pod carries is freed after a minute", o.Ahead, maxAhead))
 	}
 	if o.Network.DefaultSubnet == "" {
 		errs = append(errs, errors.New("there is no default subnet: pass --default-ls"))

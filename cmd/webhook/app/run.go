@@ -50,6 +50,7 @@ type program struct {
 	synced   atomic.Bool
 	store    *blockstore.Store
 	ledger   *ipam.Ledger
+	stock    *ipam.Stock // nil: no leases are taken ahead
 	source   certs.Source
 	injector *certs.Injector
 	handler  http.Handler
@@ -120,7 +121,11 @@ func (p *program) makeLedger() error {
 		Lost: p.losses.Lost})
 	p.losses.Ledger, p.losses.Random, p.losses.Clock = p.ledger, p.Random, p.Clock
 	p.losses.Failed = func(err error) { p.Log.Error(err, "A subnet whose leases are lost could not be marked") }
-	return err
+	if err != nil || p.Ahead == 0 {
+		return err
+	}
+	p.stock = ipam.NewStock(p.ledger, p.Ahead)
+	return registerStock(p.registry, p.stock)
 }
 
 func (p *program) makeCerts() error {
@@ -133,7 +138,11 @@ func (p *program) makeCerts() error {
 }
 
 func (p *program) makeHandler() error {
-	h, err := admission.NewHandler(admission.Options{Ledger: p.ledger, Topology: p.topology, Config: p.Network, Pods: p.topology.Claims,
+	var ledger admission.Ledger = p.ledger
+	if p.stock != nil {
+		ledger = p.stock
+	}
+	h, err := admission.NewHandler(admission.Options{Ledger: ledger, Topology: p.topology, Config: p.Network, Pods: p.topology.Claims,
 		Random: p.Random, Clock: p.Clock, Margin: p.Margin, Concurrency: p.Concurrency, Metrics: p.registry, Log: p.Log.WithName("admission")})
 	if err != nil {
 		return err
@@ -199,6 +208,9 @@ func (p *program) startBacking(ctx context.Context, g *errgroup.Group) {
 	piece("reading the topology", p.sync)
 	piece("watch of the ledger", func(ctx context.Context) error { return p.store.Watch(ctx, p.ledger) })
 	piece("losses of the ledger", p.losses.Run)
+	if p.stock != nil {
+		piece("leases taken ahead", p.stock.Run)
+	}
 	piece("certificate", p.source.Run)
 	if p.injector != nil {
 		piece("CA bundle", p.injector.Run)
