@@ -93,14 +93,14 @@ type planner struct {
 	byName  map[string]Pod // by the names of ports
 	records map[string]*kubeovnv1.IP
 	claims  map[string]ipam.Claim // of pods that are taken over, by UIDs
-	under   map[ipam.Claim]map[netip.Addr]ipam.Owner
+	under   map[ipam.Claim]map[netip.Addr]*ipam.Owner
 	held    []lifecycle.Claimant
 }
 
 // Adopt plans how pods, IP records, reservations and Vips are taken over. An error says that no claim could be drawn.
 func Adopt(in Input) (Plan, error) {
 	p := &planner{Input: in, at: map[spot]ipam.Held{}, users: map[spot][]Pod{}, bound: map[string]ipam.Claim{}, sticky: map[ipam.Owner]ipam.Claim{},
-		byName: map[string]Pod{}, records: map[string]*kubeovnv1.IP{}, claims: map[string]ipam.Claim{}, under: map[ipam.Claim]map[netip.Addr]ipam.Owner{}}
+		byName: map[string]Pod{}, records: map[string]*kubeovnv1.IP{}, claims: map[string]ipam.Claim{}, under: map[ipam.Claim]map[netip.Addr]*ipam.Owner{}}
 	p.out.Left = map[string][]string{}
 	p.index()
 	for _, pod := range p.pods {
@@ -279,9 +279,9 @@ func (p *planner) take(pod Pod, claim ipam.Claim) {
 		for _, a := range n.Addresses {
 			if o := p.vipOf(pod, n, a); o != (ipam.Owner{}) {
 				if p.under[claim] == nil {
-					p.under[claim] = map[netip.Addr]ipam.Owner{}
+					p.under[claim] = map[netip.Addr]*ipam.Owner{}
 				}
-				p.under[claim][a] = o
+				p.under[claim][a] = &o
 			}
 		}
 	}

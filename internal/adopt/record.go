@@ -230,10 +230,9 @@ func (p *planner) lends(o ipam.Owner, pod Pod) bool {
 // kubeOVN begins the names under which Kube-OVN's programs write.
 const kubeOVN = "kube-ovn"
 
-// Requested tells by network what the pod's user asked for. Its annotations alone can't tell: Kube-OVN writes its answer
-// in the same keys. But the API server remembers who wrote them first.
-func Requested(p *corev1.Pod) map[string]map[string]string {
-	out := map[string]map[string]string{}
+// written are the annotations of a pod that neither Kube-OVN nor we wrote: the API server remembers who did.
+func written(p *corev1.Pod) map[string]bool {
+	out := map[string]bool{}
 	for _, f := range p.ManagedFields {
 		if f.FieldsV1 == nil || strings.HasPrefix(f.Manager, kubeOVN) || strings.HasPrefix(f.Manager, "kubectl-berth") || strings.HasPrefix(f.Manager, "berth") {
 			continue
@@ -247,15 +246,24 @@ func Requested(p *corev1.Pod) map[string]map[string]string {
 			continue
 		}
 		for name := range fields.Metadata.Annotations {
-			key := strings.TrimPrefix(name, "f:")
-			provider, suffix, ok := network.SplitKey(key)
-			asks := suffix == network.SuffixAddress || suffix == network.SuffixMAC || suffix == network.SuffixSubnet || suffix == network.SuffixNICType
-			if value := strings.TrimSpace(p.Annotations[key]); ok && asks && value != "" {
-				if out[provider] == nil {
-					out[provider] = map[string]string{}
-				}
-				out[provider][suffix] = value
+			out[strings.TrimPrefix(name, "f:")] = true
+		}
+	}
+	return out
+}
+
+// Requested tells by network what the pod's user asked for. Its annotations alone can't tell: Kube-OVN writes its answer
+// in the same keys. But it is not who wrote them first.
+func Requested(p *corev1.Pod) map[string]map[string]string {
+	out := map[string]map[string]string{}
+	for key := range written(p) {
+		provider, suffix, ok := network.SplitKey(key)
+		asks := suffix == network.SuffixAddress || suffix == network.SuffixMAC || suffix == network.SuffixSubnet || suffix == network.SuffixNICType
+		if value := strings.TrimSpace(p.Annotations[key]); ok && asks && value != "" {
+			if out[provider] == nil {
+				out[provider] = map[string]string{}
 			}
+			out[provider][suffix] = value
 		}
 	}
 	return out

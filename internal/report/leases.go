@@ -46,7 +46,7 @@ func LeaseOf(h ipam.Held) Lease {
 	if h.Address.IsValid() {
 		l.Address = h.Address.String()
 	}
-	if h.Under != (ipam.Owner{}) {
+	if h.Under != nil {
 		l.Under = h.Under.String()
 	}
 	return l

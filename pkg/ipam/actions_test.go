@@ -213,7 +213,7 @@ func (m *machine) request(t *rapid.T, i int, r ipam.Request, sh shape) {
 		m.faults = slices.DeleteFunc(m.faults, func(f memstore.Fault) bool { return f.LoseAnswer || errors.Is(f.Err, errInjected) })
 	}
 	got, err := m.ledgers[i].Take(context.Background(), r)
-	if closed := (*ipam.ClosedError)(nil); errors.As(err, &closed) { // it was away for longer than an address rests
+	for closed := (*ipam.ClosedError)(nil); errors.As(err, &closed); { // it was away for longer than an address rests
 		m.reopen()
 		got, err = m.ledgers[i].Take(context.Background(), r)
 	}
@@ -250,8 +250,8 @@ func (m *machine) enter(j judge, ir ipam.InterfaceRequest, as ipam.Assignment) {
 		x, ok := m.want.leases[s]
 		if !ok || !j.mine(ir, x) {
 			x = ipam.Lease{Address: h.Address, Claim: j.claim, Owner: j.owner, Provider: ir.Provider, Requested: h.Requested}
-			if h.Requested {
-				x.Under = ir.Reservation
+			if r := ir.Reservation; h.Requested && r != (ipam.Owner{}) {
+				x.Under = &r
 			}
 		}
 		x.MAC, x.Generation = h.MAC, h.Generation

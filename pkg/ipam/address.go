@@ -82,8 +82,8 @@ func (s *serving) address(c Source, f Family, asked netip.Addr, mac MAC) (Held, 
 	if !asked.IsValid() {
 		return s.any(c, f, want)
 	}
-	if s.ir.Reservation != s.request.Owner {
-		want.Under = s.ir.Reservation
+	if r := s.ir.Reservation; r != (Owner{}) && r != s.request.Owner {
+		want.Under = &r
 	}
 	if err := s.fillMAC(c.Subnet, &want); err != nil {
 		return Held{}, err
@@ -181,7 +181,7 @@ func (s *serving) claimLease(template Block, want Lease, held func(*Lease) error
 				return step{lease: b.put(*x), again: true}, nil
 			case x.Claim == want.Claim && x.Provider == want.Provider:
 				return step{lease: x}, nil
-			case want.Under == (Owner{}) || x.Owner != want.Under:
+			case !want.LentFrom(x.Owner):
 				return step{}, held(x)
 			}
 		}

@@ -63,11 +63,11 @@ func rounds(b *testing.B, size int, reset func(), do func(n int)) (cpu time.Dura
 		n := min(size, b.N-done)
 		b.StopTimer()
 		reset()
-		before := cpuTime(b)
 		b.StartTimer()
+		before := cpuTime(b) // the timer itself stops the world
 		do(n)
-		b.StopTimer()
 		cpu += cpuTime(b) - before
+		b.StopTimer()
 		done += n
 	}
 	b.ReportMetric(float64(cpu.Nanoseconds())/float64(b.N), "cpu-ns/op")

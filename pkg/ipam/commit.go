@@ -167,8 +167,9 @@ func (l *Ledger) stride(draft *Block) error {
 
 func draftOf(base *Block, template Block) *Block {
 	if base == nil {
-		template.Version = FormatVersion
-		return &template
+		made := template // so that template stays off the heap where there is a base
+		made.Version = FormatVersion
+		return &made
 	}
 	return base.clone()
 }

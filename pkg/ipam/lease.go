@@ -24,8 +24,8 @@ type Lease struct {
 	// Requested tells that the address, or the MAC, was asked for.
 	Requested bool
 	// Under is the owner of the reservation that the address is lent from: when the lease is freed, it goes back there.
-	// The zero value: it becomes free.
-	Under Owner
+	// nil: it becomes free. Few leases have one, and every write copies some.
+	Under *Owner
 	// PodUID is the UID of the pod that it is bound to; empty: pending.
 	PodUID string
 	// PodName is that pod's name, for people.
@@ -36,6 +36,9 @@ type Lease struct {
 	// Unknown holds words of a newer version by their keys.
 	Unknown map[string]string
 }
+
+// LentFrom tells that the address is lent from the reservation.
+func (l Lease) LentFrom(reservation Owner) bool { return l.Under != nil && *l.Under == reservation }
 
 // holder says who has the lease, for people.
 func (l Lease) holder() string {

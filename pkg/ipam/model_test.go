@@ -187,8 +187,8 @@ func (r register) drop(s spot, at int64) {
 	x := r.leases[s]
 	delete(r.leases, s)
 	switch {
-	case x.Under != (ipam.Owner{}):
-		r.leases[s] = ipam.Lease{Address: x.Address, Owner: x.Under, Requested: true}
+	case x.Under != nil:
+		r.leases[s] = ipam.Lease{Address: x.Address, Owner: *x.Under, Requested: true}
 	case x.Address.IsValid():
 		f := ipam.Freed{Address: x.Address, At: at}
 		if x.Owner.Sticky() {

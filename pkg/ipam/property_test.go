@@ -305,7 +305,7 @@ func alike(a, b ipam.Lease) bool {
 // same compares leases. It is there for its speed.
 func same(a, b ipam.Lease) bool {
 	return a.Address == b.Address && a.MAC == b.MAC && a.Claim == b.Claim && a.Generation == b.Generation && a.Owner == b.Owner &&
-		a.Provider == b.Provider && a.Requested == b.Requested && a.Under == b.Under && a.PodUID == b.PodUID && a.PodName == b.PodName &&
+		a.Provider == b.Provider && a.Requested == b.Requested && cmp.Equal(a.Under, b.Under) && a.PodUID == b.PodUID && a.PodName == b.PodName &&
 		len(a.Unknown)+len(b.Unknown) == 0
 }
 

@@ -92,8 +92,8 @@ func (l *Ledger) Free(ctx context.Context, refs ...Ref) error {
 		return err
 	}
 	return l.release(ctx, refs, func(_ Ref, x *Lease) (*Lease, Freed) {
-		if x.Under != (Owner{}) {
-			return &Lease{Address: x.Address, Claim: claim, Owner: x.Under, Requested: true}, Freed{}
+		if x.Under != nil {
+			return &Lease{Address: x.Address, Claim: claim, Owner: *x.Under, Requested: true}, Freed{}
 		}
 		f := Freed{Address: x.Address, At: at}
 		if x.Owner.Sticky() {

@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	// stockReady is how many sets of leases wait for requests that are alike: one for the next, one while that one's successor
-	// is made.
-	stockReady = 2
+	// stockLeast is how many sets of leases wait for requests that are alike: one for the next, one while that one's successor
+	// is made. Of what is asked for in a second, there is one in stockRate more, up to stockMost in all. What is missing is
+	// taken when half is gone, so that few writes serve many.
+	stockLeast, stockRate, stockMost = 2, 4, 16
 	// Of a source's addresses, one in stockLeft and no fewer than stockMin must be free, or the stock gives back what it has
 	// of it; it takes more only while there is half as much again to spare. It has no more than one in stockShare.
 	stockLeft, stockMin, stockShare = 4, 64, 64
@@ -57,10 +58,30 @@ type lot struct {
 	moment time.Time // of the last request, by the clock that stamps them
 	asked  time.Time // when it came
 	again  bool      // another came shortly before it
+	rate   rate
 	ready  []*prepared
 	making int
 	pause  time.Time // until then nothing is taken
 }
+
+// rate counts what comes in a second: in the one that goes on, or the one before it.
+type rate struct {
+	began     time.Time
+	now, last int
+}
+
+// add counts one more.
+func (r *rate) add(now time.Time) {
+	if passed := now.Sub(r.began); passed >= 2*time.Second {
+		*r = rate{began: now}
+	} else if passed >= time.Second {
+		*r = rate{began: r.began.Add(time.Second), last: r.now}
+	}
+	r.now++
+}
+
+// target is how much the lot is to have.
+func (l *lot) target() int { return min(stockLeast+max(l.rate.now, l.rate.last)/stockRate, stockMost) }
 
 // prepared is what one request gets.
 type prepared struct {
@@ -166,6 +187,7 @@ func (s *Stock) fetch(k likeness, r Request) *prepared {
 		l.like = r
 	}
 	l.again, l.asked, l.moment = now.Sub(l.asked) <= s.age, now, r.Moment
+	l.rate.add(now)
 	for len(l.ready) > 0 {
 		p := l.ready[0]
 		l.ready = l.ready[1:]
@@ -249,7 +271,9 @@ func (s *Stock) tidy(ctx context.Context, wg *sync.WaitGroup, which []likeness) 
 		if forgotten && l.making == 0 {
 			delete(s.lots, k)
 		}
-		for more && !forgotten && l.again && !now.Before(l.pause) && len(l.ready)+l.making < stockReady {
+		target := l.target()
+		wanted := more && !forgotten && l.again && !now.Before(l.pause) && len(l.ready)+l.making <= target/2
+		for wanted && more && len(l.ready)+l.making < target {
 			l.making++
 			s.count(l.like, 1)
 			like, moment := l.like, l.moment

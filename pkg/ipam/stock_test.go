@@ -44,6 +44,7 @@ func inShop(t *testing.T, cidrs []string, test func(*shop)) {
 		w.close = func() { cancel(); <-done; synctest.Wait() }
 		test(w)
 		w.close()
+		time.Sleep(time.Second) // the last retries of what nobody waits for
 	})
 }
 

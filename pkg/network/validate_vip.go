@@ -44,7 +44,7 @@ func vipOwner(name string) ipam.Owner {
 
 // lent gives the leases of pods that have a Vip's addresses.
 func (w World) lent(v *kubeovnv1.Vip) []ipam.Held {
-	return w.holds(v.Spec.Subnet, func(l ipam.Held) bool { return l.Under == vipOwner(v.Name) })
+	return w.holds(v.Spec.Subnet, func(l ipam.Held) bool { return l.LentFrom(vipOwner(v.Name)) })
 }
 
 // judgeVip tells what is wrong with a Vip as it is.
@@ -94,7 +94,7 @@ func (w World) vipFault(v *kubeovnv1.Vip, s Subnet, a netip.Addr) error {
 		return err
 	}
 	for _, l := range w.Leases {
-		if l.Subnet == v.Spec.Subnet && l.Address == a && l.Owner != vipOwner(v.Name) && l.Under != vipOwner(v.Name) {
+		if l.Subnet == v.Spec.Subnet && l.Address == a && l.Owner != vipOwner(v.Name) && !l.LentFrom(vipOwner(v.Name)) {
 			return fmt.Errorf("%s is held by %s: choose another, or free it first", a, holder(l))
 		}
 	}

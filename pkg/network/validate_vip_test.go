@@ -20,7 +20,8 @@ func vipAt(subnet, v4, v6 string, change ...func(*kubeovnv1.Vip)) *kubeovnv1.Vip
 
 func TestValidateVip(t *testing.T) {
 	borrowed := held("dual", "10.17.0.50", "web")
-	borrowed.Under = vipOwner("v")
+	under := vipOwner("v")
+	borrowed.Under = &under
 	own := owned(held("dual", "10.17.0.50", ""), vipOwner("v"))
 	mac := func(m string) func(*kubeovnv1.Vip) { return func(v *kubeovnv1.Vip) { v.Spec.MacAddress = m } }
 	for name, c := range map[string]struct {

@@ -149,7 +149,7 @@ func (w *Worker) kept(ctx context.Context, request string) (kept, error) {
 			return kept{}, err
 		}
 		owner := ipam.Owner{Group: kubeovnv1.GroupVersion().Group, Kind: ipam.KindVip, Name: name}
-		return kept{&v, v.Spec.Subnet, func(h ipam.Held) bool { return h.Under == owner }}, nil
+		return kept{&v, v.Spec.Subnet, func(h ipam.Held) bool { return h.LentFrom(owner) }}, nil
 	}
 	var s kubeovnv1.Subnet
 	err := w.Client.Get(ctx, key, &s)

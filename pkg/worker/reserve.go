@@ -68,7 +68,7 @@ func (w *Worker) reserve(ctx context.Context, s *ipam.Subnet, o ipam.Owner, as [
 		case !leased && s.Check(a, o) == nil:
 			lack = append(lack, a)
 			ir.Families = append(ir.Families, ipam.FamilyOf(a))
-		case leased && h.Owner != o && h.Under != o:
+		case leased && h.Owner != o && !h.LentFrom(o):
 			w.tellOnce("reservation "+a.String()+" "+o.String(), "An address is reserved for somebody, and a pod has it", "subnet", s.Name(), "address", a, "for", o, "holder", h.Owner)
 		}
 	}
@@ -96,18 +96,23 @@ const tellAgain = time.Hour
 
 // tellOnce logs something that stays true for long, and not each time that it is found.
 func (w *Worker) tellOnce(key, message string, pairs ...any) {
+	if w.untold(key) {
+		w.Log.Info(message, pairs...)
+	}
+}
+
+// untold tells whether something was not told lately, and takes it for told from now on.
+func (w *Worker) untold(key string) bool {
 	now := w.Clock.Now()
 	old := func(_ string, at time.Time) bool { return now.Sub(at) >= tellAgain }
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	maps.DeleteFunc(w.told, old)
 	_, told := w.told[key]
 	if !told {
 		w.told[key] = now
 	}
-	w.mu.Unlock()
-	if !told {
-		w.Log.Info(message, pairs...)
-	}
+	return !told
 }
 
 // gatewayOf names who holds the MAC of the router's port in a subnet.

@@ -93,7 +93,7 @@ func (w *Worker) free(ctx context.Context, leases []ipam.Held) error {
 
 // handOver gives a lease to the oldest waiter that lacks it. What is lent goes back to whom it is reserved for.
 func (w *Worker) handOver(ctx context.Context, l ipam.Held, queue []waiter, got map[ipam.Claim][]ipam.Held) (bool, error) {
-	if !l.Address.IsValid() || l.Under != (ipam.Owner{}) {
+	if !l.Address.IsValid() || l.Under != nil {
 		return false, nil
 	}
 	if _, closed := w.Ledger.ClosedHere()[l.Subnet]; closed { // it may be another's, whose lease is lost

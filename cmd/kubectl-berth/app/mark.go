@@ -228,7 +228,7 @@ func freeAll(ctx context.Context, l *ipam.Ledger, leases []ipam.Held, m *report.
 		lent := map[ipam.Ref]ipam.Held{}
 		for _, h := range leases {
 			refs = append(refs, h.Ref())
-			if h.Under != (ipam.Owner{}) {
+			if h.Under != nil {
 				lent[h.Ref()] = h
 			}
 		}
@@ -237,7 +237,7 @@ func freeAll(ctx context.Context, l *ipam.Ledger, leases []ipam.Held, m *report.
 		}
 		leases = nil
 		for _, h := range lent {
-			if now, ok := l.Lookup(h.Subnet, h.Address); ok && now.Owner == h.Under {
+			if now, ok := l.Lookup(h.Subnet, h.Address); ok && h.LentFrom(now.Owner) {
 				leases = append(leases, now)
 				m.Step("free", "Subnet", "", now.Subnet, leaseText(now.Lease))
 			}

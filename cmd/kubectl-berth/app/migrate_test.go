@@ -189,7 +189,7 @@ func (w *world) adopted() {
 			w.t.Errorf("%s is leased to %s, want %s", at, h.Owner, want)
 		}
 	}
-	if h, _ := w.ledger.Lookup("dual", netip.MustParseAddr("10.20.2.10")); h.Under.Name != "front" || h.PodName != "front" {
+	if h, _ := w.ledger.Lookup("dual", netip.MustParseAddr("10.20.2.10")); h.Under == nil || h.Under.Name != "front" || h.PodName != "front" {
 		w.t.Errorf("the Vip's address is leased as %+v", h)
 	}
 	var ips kubeovnv1.IPList

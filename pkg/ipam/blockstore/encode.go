@@ -110,7 +110,7 @@ func read(o *v1alpha1.AddressBlock) (*ipam.Block, error) {
 func encodeLease(l *ipam.Lease) v1alpha1.Lease {
 	w := v1alpha1.Lease{MAC: l.MAC.String(), Claim: string(l.Claim), Generation: l.Generation, Owner: l.Owner.String(), OwnerUID: l.OwnerUID, Provider: l.Provider,
 		Requested: l.Requested, PodUID: l.PodUID, PodName: l.PodName, Unknown: l.Unknown}
-	if l.Under != (ipam.Owner{}) {
+	if l.Under != nil {
 		w.Under = l.Under.String()
 	}
 	if l.Address.IsValid() {
@@ -181,9 +181,11 @@ func decodeLease(b *ipam.Block, text string) (*ipam.Lease, error) {
 		return bad("o", err)
 	}
 	if w.Under != "" {
-		if l.Under, err = ipam.ParseOwner(w.Under); err != nil {
+		under, err := ipam.ParseOwner(w.Under)
+		if err != nil {
 			return bad("v", err)
 		}
+		l.Under = &under
 	}
 	if w.MAC != "" {
 		if l.MAC, err = ipam.ParseMAC(w.MAC); err != nil {

@@ -181,7 +181,7 @@ func blockOf(v6 bool, seed []byte, namespace, name, provider string) *ipam.Block
 				l.PodUID, l.PodName = "uid-"+name, name
 			}
 			if what&64 != 0 {
-				l.Under = ipam.Owner{Group: "kubeovn.io", Kind: ipam.KindVip, Name: name}
+				l.Under = &ipam.Owner{Group: "kubeovn.io", Kind: ipam.KindVip, Name: name}
 				l.OwnerUID = "uid-of-" + name
 			}
 			if what&128 != 0 {
