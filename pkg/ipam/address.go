@@ -228,7 +228,7 @@ func (s *serving) commit(template Block, apply func(*Block) (step, error)) (Held
 		return s.draft(e, template, apply)
 	}
 	var made step
-	o := &op{ctx: s.ctx}
+	o := &op{ctx: s.ctx, patient: s.request.patient}
 	o.apply = func(b *Block) (*Lease, error) {
 		before := made
 		err := l.opened(b)

@@ -22,6 +22,8 @@ type op struct {
 	// undo gives back what apply made, for a caller who has left; nil when there is nothing to give back.
 	undo func(made *Lease)
 
+	// patient is how long it waits for others to share its write, where none is in flight.
+	patient time.Duration
 	// frees tells that the op gives a lease back: that it is gone already is as good.
 	frees bool
 	// doubt tells that it may have landed already.
@@ -44,7 +46,7 @@ func (l *Ledger) submit(e *entry, o *op) (*Lease, error) {
 	e.queue = append(e.queue, o)
 	if !e.running {
 		e.running = true
-		go l.commit(e)
+		go l.commit(e, max(l.Linger, o.patient))
 	}
 	l.mu.Unlock()
 	select {
@@ -63,10 +65,10 @@ func (l *Ledger) submit(e *entry, o *op) (*Lease, error) {
 	}
 }
 
-// commit writes what is queued for e until nothing is.
-func (l *Ledger) commit(e *entry) {
-	if l.Linger > 0 {
-		<-l.Clock.After(l.Linger)
+// commit writes what is queued for e, after a while, until nothing is.
+func (l *Ledger) commit(e *entry, linger time.Duration) {
+	if linger > 0 {
+		<-l.Clock.After(linger)
 	}
 	for {
 		l.mu.Lock()

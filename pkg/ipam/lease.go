@@ -105,6 +105,8 @@ type Request struct {
 	// Moment is when the pod's creation began, by the API server's clock; the zero value: it is not known. Only a Stock looks
 	// at it.
 	Moment time.Time
+	// patient is how long the first write waits for others: nobody waits for this take.
+	patient time.Duration
 }
 
 // InterfaceRequest asks for one interface.

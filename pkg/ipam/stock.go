@@ -19,6 +19,8 @@ const (
 	stockLeft, stockMin, stockShare = 4, 64, 64
 	// stockLook is how often a stock that isn't empty looks whether what it has is still right.
 	stockLook = 100 * time.Millisecond
+	// stockLinger lets the leases that are taken ahead at once share a write.
+	stockLinger = 2 * time.Millisecond
 	// stockPause follows a take that failed.
 	stockPause = time.Second
 )
@@ -317,6 +319,7 @@ func (s *Stock) prepare(ctx context.Context, like Request) (*prepared, error) {
 	if like.Claim, err = NewClaim(s.Random); err != nil {
 		return nil, err
 	}
+	like.patient = stockLinger
 	a, took, err := s.take(ctx, like)
 	if err != nil {
 		return nil, err

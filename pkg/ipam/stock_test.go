@@ -64,11 +64,17 @@ func (w *shop) take() *ipam.Allocation {
 	return a
 }
 
+// settle waits until what is taken ahead is there.
+func (*shop) settle() {
+	time.Sleep(20 * time.Millisecond) // the writes wait for each other, but no longer
+	synctest.Wait()
+}
+
 // warm takes until the stock is full, and gives what was taken.
 func (w *shop) warm() []*ipam.Allocation {
 	w.Helper()
 	out := []*ipam.Allocation{w.take(), w.take()}
-	synctest.Wait()
+	w.settle()
 	if n := len(w.stock.Leases()) - w.leases(out); n == 0 {
 		w.Fatal("nothing was taken ahead")
 	}
@@ -260,7 +266,7 @@ func TestStockRefusesNobody(t *testing.T) {
 						}
 						seen[a] = true
 					}
-					synctest.Wait()
+					w.settle()
 				}
 				_, err := w.stock.Take(w.Context(), w.request(ask{}))
 				mustRefuse[*ipam.ExhaustedError](t, err)
