@@ -2,7 +2,8 @@
 # Gets what the local cluster needs and this module doesn't build: OVN's programs from the distribution, and a real
 # Kubernetes control plane built from the modules pinned in tools/cluster.
 #
-#   hack/tools.sh modules     fetch the Go modules that everything here is built from; a network that fails is tried again
+#   hack/tools.sh modules DIR...  fetch what the Go modules in these directories are built from; a network that fails is
+#                             tried again
 #   hack/tools.sh ovn         install OVN's packages that are missing (Debian and its children, as root)
 #   hack/tools.sh prometheus  the same for Prometheus and promtool, which test the alerts
 #   hack/tools.sh browser     the same for Chromium, which tests the page
@@ -12,6 +13,7 @@
 # 'cluster' and 'certmanager' print the directory of the programs on stdout; all progress goes to stderr. All do nothing
 # when there is nothing to do, and may run several at once. The first build takes about a quarter of an hour on two cores.
 # BERTH_CACHE is where built programs are kept (default ~/.cache/berth).
+# BERTH_K8S is the release of Kubernetes: 1.34, 1.35, 1.36 or 1.37, the one that tools/cluster pins (default).
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -96,7 +98,7 @@ browser() {
 
 modules() {
   local module packages try
-  for module in . tools/ship tools/browser tools/certmanager tools/lint tools/dev tools/cluster; do
+  for module in "$@"; do
     packages=./...
     ! grep -q '^tool' "$repo/$module/go.mod" || packages=tool
     for try in 1 2 3 4 5; do
@@ -108,28 +110,70 @@ modules() {
   done
 }
 
+# release: the newest patch known here of the release that is asked for; empty for that of tools/cluster.
+release() {
+  case "${BERTH_K8S:-}" in
+    "" | 1.37) ;;
+    1.36) echo v1.36.3 ;;
+    1.35) echo v1.35.4 ;;
+    1.34) echo v1.34.4 ;;
+    *) say "BERTH_K8S=$BERTH_K8S is not known: take 1.34, 1.35, 1.36 or 1.37"; exit 1 ;;
+  esac
+}
+
+# kubernetes VERSION: makes a module of that version of Kubernetes' programs, like tools/cluster, and prints its directory.
+# Go's checksum database vouches for what it is resolved to.
+kubernetes() {
+  local version=$1 dir=$cache/modules/$1 replaces
+  if [ ! -e "$dir/.complete" ]; then
+    locked modules
+    if [ ! -e "$dir/.complete" ]; then
+      say "resolving Kubernetes $version"
+      rm -rf "$dir"
+      mkdir -p "$dir"
+      { echo 'module github.com/berth-net/berth/tools/cluster'; grep '^go ' "$repo/tools/cluster/go.mod"; } >"$dir/go.mod"
+      # Kubernetes' modules that lie beside it in its repository have versions of their own in the world.
+      replaces=$(cd "$dir" && own=$(go mod download -json "k8s.io/kubernetes@$version" | sed -n 's/^[[:space:]]*"GoMod": "\(.*\)",*$/\1/p') &&
+        sed -n "s#^[[:space:]]*\(k8s\.io/[^ ]*\) => \./staging/.*#-replace=\1=\1@v0${version#v1}#p" "$own")
+      [ -n "$replaces" ] || { say "Kubernetes $version can't be downloaded: see above"; exit 1; }
+      # shellcheck disable=SC2086
+      (cd "$dir" && go mod edit $replaces "-require=k8s.io/kubernetes@$version" &&
+        go get -tool k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubectl}"@$version") >&2 ||
+        { say "Kubernetes $version can't be resolved: see above"; exit 1; }
+      touch "$dir/.complete"
+    fi
+  fi
+  echo "$dir"
+}
+
 cluster() {
-  local module=$repo/tools/cluster hash out build pkg name
-  hash=$(cat "$module/go.mod" "$module/go.sum" | sha256sum | cut -c1-16)
+  local pinned=$repo/tools/cluster module version hash out build pkg name from
+  version=$(release)
+  module=$pinned
+  [ -z "$version" ] || module=$(kubernetes "$version")
+  hash=$(for from in "$pinned" "$module"; do
+    cat "$from/go.mod" "$from/go.sum"
+    [ "$module" != "$pinned" ] || break
+  done | sha256sum | cut -c1-16)
   out=$cache/bin/$hash
   if [ ! -e "$out/.complete" ]; then
     locked cluster
     if [ ! -e "$out/.complete" ]; then
       mkdir -p "$out"
-      while read -r name pkg; do
+      while read -r name pkg from; do
         [ ! -x "$out/$name" ] || continue
-        say "building $name"
+        say "building $name from $from"
         build=$(mktemp "$out/.$name.XXXXXX")
-        (cd "$module" && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$build" "$pkg") >&2 </dev/null ||
+        (cd "$from" && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$build" "$pkg") >&2 </dev/null ||
           { rm -f "$build"; say "$name did not build: see above, then run this again"; exit 1; }
         chmod 755 "$build"
         mv "$build" "$out/$name"
-      done <<'LIST'
-etcd go.etcd.io/etcd/server/v3
-kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
-kube-controller-manager k8s.io/kubernetes/cmd/kube-controller-manager
-kube-scheduler k8s.io/kubernetes/cmd/kube-scheduler
-kubectl k8s.io/kubernetes/cmd/kubectl
+      done <<LIST
+etcd go.etcd.io/etcd/server/v3 $pinned
+kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver $module
+kube-controller-manager k8s.io/kubernetes/cmd/kube-controller-manager $module
+kube-scheduler k8s.io/kubernetes/cmd/kube-scheduler $module
+kubectl k8s.io/kubernetes/cmd/kubectl $module
 LIST
       touch "$out/.complete"
     fi
@@ -160,6 +204,6 @@ certmanager() {
 }
 
 case "${1:-}" in
-  modules | ovn | prometheus | browser | cluster | certmanager) "$1" ;;
+  modules | ovn | prometheus | browser | cluster | certmanager) "$@" ;;
   *) sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

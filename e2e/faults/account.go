@@ -109,16 +109,16 @@ func (w *World) rows(ctx context.Context) (ports, members int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	pods := map[string]bool{}
+	nodes := map[string]bool{}
 	for i := 1; i < len(all); i += 2 {
-		pods[all[i-1]] = !strings.HasPrefix(all[i], "node-")
+		nodes[all[i-1]] = strings.HasPrefix(all[i], "node-")
 	}
 	grouped, err := nbctl("--columns=ports", "list", "Port_Group")
 	if err != nil {
 		return 0, 0, err
 	}
 	for _, m := range grouped {
-		if pods[m] { // a full disk may leave members whose port ovsdb-server itself has removed
+		if !nodes[m] { // also what names no port any more
 			members++
 		}
 	}
