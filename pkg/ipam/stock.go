@@ -10,10 +10,13 @@ import (
 )
 
 const (
-	// stockLeast is how many sets of leases wait for requests that are alike: one for the next, one while that one's successor
-	// is made. Of what is asked for in a second, there is one in stockRate more, up to stockMost in all. What is missing is
-	// taken when half is gone, so that few writes serve many.
-	stockLeast, stockRate, stockMost = 2, 4, 16
+	// stockFrom requests in a second that are alike make a stock for such: it ends stockIdle after the last one. It has
+	// stockLeast sets of leases, one for the next request and one while that one's successor is made, and one more for each
+	// stockRate that are asked for in a second, up to stockMost. What is missing is taken when half is gone, so that few
+	// writes serve many.
+	stockFrom, stockLeast, stockRate, stockMost = 3, 2, 4, 16
+
+	stockIdle = time.Second
 	// Of a source's addresses, one in stockLeft and no fewer than stockMin must be free, or the stock gives back what it has
 	// of it; it takes more only while there is half as much again to spare. It has no more than one in stockShare.
 	stockLeft, stockMin, stockShare = 4, 64, 64
@@ -59,7 +62,6 @@ type lot struct {
 	like   Request
 	moment time.Time // of the last request, by the clock that stamps them
 	asked  time.Time // when it came
-	again  bool      // another came shortly before it
 	rate   rate
 	ready  []*prepared
 	making int
@@ -83,7 +85,13 @@ func (r *rate) add(now time.Time) {
 }
 
 // target is how much the lot is to have.
-func (l *lot) target() int { return min(stockLeast+max(l.rate.now, l.rate.last)/stockRate, stockMost) }
+func (l *lot) target() int {
+	asked := max(l.rate.now, l.rate.last)
+	if asked < stockFrom {
+		return 0
+	}
+	return min(stockLeast+asked/stockRate, stockMost)
+}
 
 // prepared is what one request gets.
 type prepared struct {
@@ -188,7 +196,7 @@ func (s *Stock) fetch(k likeness, r Request) *prepared {
 		s.dropAll(l)
 		l.like = r
 	}
-	l.again, l.asked, l.moment = now.Sub(l.asked) <= s.age, now, r.Moment
+	l.asked, l.moment = now, r.Moment
 	l.rate.add(now)
 	for len(l.ready) > 0 {
 		p := l.ready[0]
@@ -267,14 +275,14 @@ func (s *Stock) tidy(ctx context.Context, wg *sync.WaitGroup, which []likeness) 
 		if l == nil {
 			continue
 		}
-		forgotten := now.Sub(l.asked) > s.age
+		forgotten := now.Sub(l.asked) > stockIdle
 		keep, more := s.spare(l.like)
 		s.drop(l, func(p *prepared) bool { return forgotten || !keep || now.Sub(p.made) > s.age })
 		if forgotten && l.making == 0 {
 			delete(s.lots, k)
 		}
 		target := l.target()
-		wanted := more && !forgotten && l.again && !now.Before(l.pause) && len(l.ready)+l.making <= target/2
+		wanted := more && !forgotten && !now.Before(l.pause) && len(l.ready)+l.making <= target/2
 		for wanted && more && len(l.ready)+l.making < target {
 			l.making++
 			s.count(l.like, 1)
