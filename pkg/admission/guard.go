@@ -3,11 +3,13 @@ package admission
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/big"
 	"net/http"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
@@ -23,6 +25,7 @@ const (
 	stormPercent = 5
 	stormShare   = 4
 	podsMemory   = 250 * time.Millisecond // how long a list of pods serves
+	podsTimeout  = time.Second            // a list that takes longer is done without
 )
 
 // Pods gives the claims that the pods of a namespace carry, read live.
@@ -33,6 +36,7 @@ type guard struct {
 	ledger Ledger
 	pods   Pods
 	clock  clock.PassiveClock
+	lists  singleflight.Group
 	mu     sync.Mutex
 	memory map[string]listed
 }
@@ -47,7 +51,8 @@ func newGuard(o Options) *guard {
 }
 
 // stormy names the subnet of which the namespace pins too much for the plan, or is empty. Only when the leases that no
-// pod is bound to are many does it ask which of them have pods: that the worker is behind is no fault of the pods'.
+// pod is bound to are many does it ask which of them have pods: that the worker is behind is no fault of the pods'. Nor is it
+// that nobody can tell: then it holds nobody back.
 func (g *guard) stormy(ctx context.Context, namespace string, plan network.Planned) (string, error) {
 	if g.pods == nil {
 		return "", nil
@@ -56,10 +61,10 @@ func (g *guard) stormy(ctx context.Context, namespace string, plan network.Plann
 		subnet := ""
 		for _, c := range i.Candidates {
 			full, err := g.pinned(ctx, namespace, c.Set)
-			if err != nil {
-				return "", err
+			if ctx.Err() != nil {
+				return "", context.Cause(ctx)
 			}
-			if !full {
+			if err != nil || !full {
 				subnet = ""
 				break
 			}
@@ -115,25 +120,42 @@ func part(s *ipam.Subnet, percent int64) int {
 	return int(size.Int64())
 }
 
+// carried lists the pods of a namespace, once for all who ask meanwhile: however long that takes, they don't queue up.
 func (g *guard) carried(ctx context.Context, namespace string) (listed, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock() // one list at a time: the others want the same
-	now := g.clock.Now()
-	if l, ok := g.memory[namespace]; ok && now.Sub(l.at) < podsMemory {
+	if l, ok := g.remembered(namespace); ok {
 		return l, nil
 	}
-	claims, err := g.pods(ctx, namespace)
-	if err != nil {
-		return listed{}, fmt.Errorf("listing the pods of namespace %s: %w", namespace, err)
-	}
-	for ns, l := range g.memory {
-		if now.Sub(l.at) >= podsMemory {
-			delete(g.memory, ns)
+	done := g.lists.DoChan(namespace, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), podsTimeout)
+		defer cancel()
+		now := g.clock.Now()
+		claims, err := g.pods(ctx, namespace)
+		if err != nil {
+			return listed{}, fmt.Errorf("listing the pods of namespace %s: %w", namespace, err)
 		}
+		l := listed{now, claims}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.memory[namespace] = l
+		return l, nil
+	})
+	select {
+	case r := <-done:
+		l, _ := r.Val.(listed)
+		return l, r.Err
+	case <-ctx.Done():
+		return listed{}, context.Cause(ctx)
 	}
-	l := listed{now, claims}
-	g.memory[namespace] = l
-	return l, nil
+}
+
+// remembered gives the list of a short while ago, and forgets those that are older.
+func (g *guard) remembered(namespace string) (listed, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.clock.Now()
+	maps.DeleteFunc(g.memory, func(_ string, l listed) bool { return now.Sub(l.at) >= podsMemory })
+	l, ok := g.memory[namespace]
+	return l, ok
 }
 
 // stormed asks the caller to come back later.
