@@ -59,6 +59,8 @@ type Options struct {
 	Tight int
 	// Bin is the directory of this work tree's programs; empty: bin.
 	Bin string
+	// BindHook has the API server ask the worker about bindings.
+	BindHook bool
 }
 
 // Start starts the cluster.
@@ -71,7 +73,7 @@ func Start(ctx context.Context, o Options) (*World, error) {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return nil, fmt.Errorf("write the policy of the audit log: %w", err)
 	}
-	choice := cluster.Options{Dir: filepath.Join(dir, "c"), Nodes: 2, Bin: o.Bin, Progress: o.Out,
+	choice := cluster.Options{Dir: filepath.Join(dir, "c"), Nodes: 2, Bin: o.Bin, Progress: o.Out, BindHook: o.BindHook,
 		APIServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log, "--audit-log-maxsize=2000"}}
 	c, err := cluster.Start(ctx, choice)
 	if err != nil {

@@ -58,6 +58,10 @@ type Options struct {
 	WebhookBin, WorkerBin, NodeBin string
 	// WithoutBerth leaves out Berth's own deployments and webhook configuration; its kinds and networks are there.
 	WithoutBerth bool
+	// BindHook has the API server ask the worker about bindings.
+	BindHook bool
+	// WorkerArgs are added to the worker's arguments.
+	WorkerArgs []string
 	// Underlay adds a physical network, with an interface PhysicalNIC on every node, for ProviderNetworks.
 	Underlay bool
 	// ControlPlaneOnly starts etcd and the API server with the kinds, and nothing else: no node, no OVN, no controller

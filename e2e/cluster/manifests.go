@@ -19,6 +19,7 @@ const (
 	systemNamespace = "berth-system"
 	webhookName     = "berth-webhook"
 	workerName      = "berth-worker"
+	leaderService   = "berth-worker-leader"
 	readyLimit      = 2 * time.Minute
 )
 
@@ -52,23 +53,34 @@ func (c *Cluster) overlay(local string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("directory of the cluster: %w", err)
 	}
-	rel, err := filepath.Rel(filepath.Join(from, "manifests"), local)
+	from = filepath.Join(from, "manifests")
+	rel, err := filepath.Rel(from, local)
 	if err != nil {
 		return "", fmt.Errorf("way from the cluster's directory to the manifests: %w", err)
 	}
 	patches := c.networkPatches()
 	if !c.WithoutBerth {
 		patches += fmt.Sprintf("- target: {kind: Deployment, name: %s}\n  patch: |-\n", workerName)
-		for _, arg := range append([]string{"--ovn-nb-addr=" + c.NBAddress()}, c.familyArgs()...) {
+		for _, arg := range slices.Concat([]string{"--ovn-nb-addr=" + c.NBAddress()}, c.familyArgs(), c.WorkerArgs) {
 			patches += fmt.Sprintf("    - {op: add, path: /spec/template/spec/containers/0/args/-, value: %q}\n", arg)
 		}
 	}
 	text := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n- %q\n", rel)
+	if c.asksBindings() {
+		component, err := filepath.Rel(from, filepath.Join(c.Repo, "manifests", "components", "bind-hook"))
+		if err != nil {
+			return "", fmt.Errorf("way from the cluster's directory to the component: %w", err)
+		}
+		text += fmt.Sprintf("components:\n- %q\n", component)
+	}
 	if patches != "" {
 		text += "patches:\n" + patches
 	}
 	return dir, write(filepath.Join(dir, "kustomization.yaml"), []byte(text))
 }
+
+// asksBindings tells whether the API server asks the worker about bindings.
+func (c *Cluster) asksBindings() bool { return c.BindHook && !c.WithoutBerth }
 
 // Apply applies a kustomization by its directory.
 func (c *Cluster) Apply(ctx context.Context, dir string) error {
@@ -82,19 +94,20 @@ func (c *Cluster) kubectl(ctx context.Context, args ...string) error {
 
 // waitReady returns when nodes are ready, tunnels can be built, Berth's pods are ready and the API server reaches them.
 func (c *Cluster) waitReady(ctx context.Context) error {
-	checks := []struct {
+	type check struct {
 		what  string
 		check func(context.Context) error
-	}{{"nodes", c.nodesReady}, {"chassis", c.chassisReady}}
+	}
+	checks := []check{{"nodes", c.nodesReady}, {"chassis", c.chassisReady}}
 	if !c.WithoutBerth {
-		checks = append(checks, []struct {
-			what  string
-			check func(context.Context) error
-		}{
+		checks = append(checks, []check{
 			{"deployment " + webhookName, func(ctx context.Context) error { return c.deploymentReady(ctx, webhookName) }},
 			{"deployment " + workerName, func(ctx context.Context) error { return c.deploymentReady(ctx, workerName) }},
 			{"a pod's address from the webhook", c.webhookAnswers},
 		}...)
+	}
+	if c.asksBindings() {
+		checks = append(checks, check{"the worker that leads, for bindings", c.leaderPublished})
 	}
 	for _, k := range checks {
 		var last error
@@ -144,6 +157,20 @@ func (c *Cluster) deploymentReady(ctx context.Context, name string) error {
 		return fmt.Errorf("%d of %d replicas of %s are available", s.AvailableReplicas, *d.Spec.Replicas, name)
 	}
 	return nil
+}
+
+// leaderPublished tells whether the API server finds the worker to ask about bindings.
+func (c *Cluster) leaderPublished(ctx context.Context) error {
+	list, err := c.client.DiscoveryV1().EndpointSlices(systemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + leaderService})
+	if err != nil {
+		return err
+	}
+	for _, s := range list.Items {
+		if len(s.Endpoints) > 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("nobody is behind the Service %s", leaderService)
 }
 
 // webhookAnswers tries a pod that is not kept.

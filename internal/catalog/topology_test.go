@@ -11,6 +11,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -167,6 +169,43 @@ func TestChangesBeforeWatching(t *testing.T) {
 	c.watching.Store(true)
 	if a, b := c.Count(), c.Count(); a != b {
 		t.Errorf("%d, then %d while watching", a, b)
+	}
+}
+
+// What a topology depends on is counted, also when it begins or ceases to be; records of pods of ours are not.
+func TestChangesThatMatter(t *testing.T) {
+	types := runtime.NewScheme()
+	if err := AddToScheme(types); err != nil {
+		t.Fatal(err)
+	}
+	informers := &informertest.FakeInformers{Scheme: types}
+	var c Changes
+	if err := c.Watch(t.Context(), informers, nil); err != nil {
+		t.Fatal(err)
+	}
+	records, err := informers.FakeInformerFor(t.Context(), &kubeovnv1.IP{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, ours := ip("a", "s", "10.1.0.20", ""), ip("a", "s", "10.1.0.20", "")
+	ours.Labels = map[string]string{network.ClaimKey: "c"}
+	for name, s := range map[string]struct {
+		step func()
+		want uint64
+	}{
+		"made":         {func() { records.Add(theirs) }, 1},
+		"changed":      {func() { records.Update(theirs, theirs) }, 1},
+		"gone":         {func() { records.Delete(theirs) }, 1},
+		"taken over":   {func() { records.Update(theirs, ours) }, 1},
+		"given back":   {func() { records.Update(ours, theirs) }, 1},
+		"ours made":    {func() { records.Add(ours) }, 0},
+		"ours changed": {func() { records.Update(ours, ours) }, 0},
+		"ours gone":    {func() { records.Delete(ours) }, 0},
+	} {
+		before := c.Count()
+		if s.step(); c.Count()-before != s.want {
+			t.Errorf("%s: counted %d times, want %d", name, c.Count()-before, s.want)
+		}
 	}
 }
 

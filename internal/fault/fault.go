@@ -19,7 +19,7 @@ const (
 	// Bound: the pod's leases are bound to it, and nothing is wired.
 	Bound Point = "bind/bound"
 	// Wired: the northbound rows are committed.
-	Wired Point = "serve/wired"
+	Wired Point = "connect/wired"
 	// Recorded: the IP records are made, and the pod doesn't say yet that its network is ready.
 	Recorded Point = "serve/recorded"
 	// Marked: the pod says so.

@@ -54,7 +54,7 @@ type admission struct {
 	called, again map[string]bool
 }
 
-// admit sends an object that is being created to the registered mutating webhooks.
+// admit sends an object that is being created, or a pod's Binding, to the registered mutating webhooks.
 func (s *Server) admit(req Request, k Kind, obj map[string]any, dry bool) (map[string]any, []string, error) {
 	if k.Group == registrationGroup {
 		return obj, nil, nil
@@ -164,9 +164,14 @@ func (a *admission) matchesRule(r registration.RuleWithOperations) bool {
 	if a.kind.Namespaced {
 		scope = registration.NamespacedScope
 	}
+	resource := a.kind.Resource
+	if a.req.Subresource != "" {
+		resource += "/" + a.req.Subresource
+	}
+	named := slices.Contains(r.Resources, resource) || slices.Contains(r.Resources, "*/*") ||
+		a.req.Subresource == "" && slices.Contains(r.Resources, "*")
 	return (slices.Contains(r.Operations, registration.Create) || slices.Contains(r.Operations, registration.OperationAll)) &&
-		has(r.APIGroups, a.kind.Group) && has(r.APIVersions, a.kind.Version) &&
-		(has(r.Resources, a.kind.Resource) || slices.Contains(r.Resources, "*/*")) &&
+		has(r.APIGroups, a.kind.Group) && has(r.APIVersions, a.kind.Version) && named &&
 		(r.Scope == nil || *r.Scope == registration.AllScopes || *r.Scope == scope)
 }
 
@@ -246,13 +251,17 @@ func (a *admission) review() (*admissionv1.AdmissionReview, error) {
 		return nil, apierrors.NewInternalError(err)
 	}
 	kind := metav1.GroupVersionKind{Group: a.kind.Group, Version: a.kind.Version, Kind: a.kind.Kind}
+	name := stringAt(a.object, "metadata", "name")
+	if a.req.Subresource != "" {
+		kind.Kind, name = stringAt(a.object, "kind"), a.req.Name
+	}
 	resource := metav1.GroupVersionResource{Group: a.kind.Group, Version: a.kind.Version, Resource: a.kind.Resource}
 	dry := a.dry
 	return &admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: "admission.k8s.io/v1"},
 		Request: &admissionv1.AdmissionRequest{
 			UID: uuid.NewUUID(), Kind: kind, Resource: resource, RequestKind: &kind, RequestResource: &resource,
-			Name: stringAt(a.object, "metadata", "name"), Namespace: a.req.Namespace, Operation: admissionv1.Create,
+			SubResource: a.req.Subresource, RequestSubResource: a.req.Subresource, Name: name, Namespace: a.req.Namespace, Operation: admissionv1.Create,
 			UserInfo: authenticationv1.UserInfo{Username: "admin", Groups: []string{"system:masters", "system:authenticated"}},
 			Object:   runtime.RawExtension{Raw: raw}, DryRun: &dry, Options: runtime.RawExtension{Raw: options},
 		},

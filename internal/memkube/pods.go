@@ -114,6 +114,13 @@ func (s *Server) serveBinding(w http.ResponseWriter, req Request, t *table) erro
 	if name := stringAt(binding, "metadata", "name"); name != "" && name != req.Name {
 		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
+	binding, warnings, err := s.admit(req, t.kind, binding, isDryRun(req.HTTP))
+	for _, text := range warnings {
+		addWarning(w, text)
+	}
+	if err != nil {
+		return err
+	}
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	old := t.items[objectKey(req.Namespace, req.Name)]

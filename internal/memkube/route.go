@@ -59,7 +59,7 @@ func (s *Server) handle(ctx context.Context, w http.ResponseWriter, req Request,
 		err = apierrors.NewGenericServerResponse(http.StatusNotFound, req.Verb, resourceOf(t.kind), req.Name,
 			"the server could not find the requested resource", 0, true)
 	case req.Subresource == "binding":
-		err = s.serveBinding(w, req, t)
+		err = s.serveBinding(w, req, t) //nolint:contextcheck // webhooks are called in the context of req.HTTP
 	case req.Verb == "get":
 		err = s.serveGet(w, req, t)
 	case req.Verb == "list":

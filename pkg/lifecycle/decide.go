@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -104,7 +105,7 @@ func (f Facts) judge() Verdict {
 		return f.judgeDeleted()
 	}
 	switch {
-	case Ended(f.Pod) && f.inUse():
+	case Ended(f.Pod) && f.inUse() && !f.nodeLost():
 		return Verdict{Action: Hold, Row: 7, Reason: "the pod has ended, and a container that is still reported as running can't be fenced"}
 	case Ended(f.Pod):
 		return Verdict{Action: Release, Row: 7, Reason: "the pod has ended"}
@@ -147,10 +148,8 @@ func (f Facts) judgeNode() (Verdict, bool) {
 	if f.Node == nil {
 		return Verdict{}, false
 	}
-	for _, t := range f.Node.Spec.Taints {
-		if t.Key == corev1.TaintNodeOutOfService {
-			return release("the pod is being deleted and its node is out of service")
-		}
+	if f.nodeLost() {
+		return release("the pod is being deleted and its node is out of service")
 	}
 	if notReady(f.Node) && f.Now.After(f.Pod.DeletionTimestamp.Time) && !f.inUse() {
 		return release("the deadline of the deletion is past and the node is not ready")
@@ -160,11 +159,11 @@ func (f Facts) judgeNode() (Verdict, bool) {
 
 // inUse tells that a container may still use an address that nobody can take from it. Where a port's removal fences, this
 // is never so.
-func (f Facts) inUse() bool { return f.Unfenced && !stopped(f.Pod) }
+func (f Facts) inUse() bool { return f.Unfenced && !Stopped(f.Pod) }
 
-// stopped tells that no container runs or will be started again. A kubelet makes the phase final once all have stopped,
+// Stopped tells that no container runs or will be started again. A kubelet makes the phase final once all have stopped,
 // also of pods that are deleted by force; others may do so while some still run.
-func stopped(p *corev1.Pod) bool {
+func Stopped(p *corev1.Pod) bool {
 	if p.Spec.NodeName == "" {
 		return true
 	}
@@ -184,14 +183,24 @@ func stopped(p *corev1.Pod) bool {
 	return Ended(p) || over > 0 && over >= len(p.Spec.Containers)
 }
 
-func notReady(n *corev1.Node) bool {
+// nodeLost tells that no container runs on the node any more.
+func (f Facts) nodeLost() bool { return f.NodeGone || f.Node != nil && outOfService(f.Node) }
+
+func outOfService(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+}
+
+// readiness is what the node's condition says; empty: it has none.
+func readiness(n *corev1.Node) corev1.ConditionStatus {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			return c.Status != corev1.ConditionTrue
+			return c.Status
 		}
 	}
-	return false
+	return ""
 }
+
+func notReady(n *corev1.Node) bool { return readiness(n) != "" && readiness(n) != corev1.ConditionTrue }
 
 // Ended tells that the pod's phase is final, whatever its restart policy says.
 func Ended(p *corev1.Pod) bool {

@@ -99,10 +99,8 @@ func (c *Client) awaitEpoch(ctx context.Context, epoch int64) error {
 		if err != nil {
 			return err
 		}
-		if g, ok := snap.global(); ok {
-			if n, err := strconv.ParseInt(g.ExternalIDs[nb.KeyEpoch], 10, 64); err == nil && n >= epoch {
-				return nil
-			}
+		if epochIn(snap) >= epoch {
+			return nil
 		}
 		select {
 		case <-changed:
@@ -110,4 +108,26 @@ func (c *Client) awaitEpoch(ctx context.Context, epoch int64) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// Epoch returns the database's epoch as the mirror shows it; 0 when there is none, or no mirror to rely on. A writer under
+// a lower one has been taken over from, also when it has nothing to write and so meets no fence.
+func (c *Client) Epoch() int64 {
+	s, err := c.live()
+	if err != nil {
+		return 0
+	}
+	return epochIn(s)
+}
+
+func epochIn(s snapshot) int64 {
+	g, ok := s.global()
+	if !ok {
+		return 0
+	}
+	n, err := strconv.ParseInt(g.ExternalIDs[nb.KeyEpoch], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }

@@ -37,7 +37,7 @@ func CacheOptions(r Routing) cache.Options {
 	}
 }
 
-// slimPod drops what neither plan, verdict nor rows depend on. Containers stay by name, for their number counts.
+// slimPod drops what neither plan, verdict, rows nor our condition depend on. Containers stay by name, for their number counts.
 func slimPod(obj any) (any, error) {
 	p, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -53,6 +53,11 @@ func slimPod(obj any) (any, error) {
 	}
 	p.Spec = spec
 	status := corev1.PodStatus{Phase: p.Status.Phase, PodIP: p.Status.PodIP, PodIPs: p.Status.PodIPs}
+	for _, c := range p.Status.Conditions {
+		if c.Type == conditionAddress { // or it would be written anew at each look
+			status.Conditions = append(status.Conditions, c)
+		}
+	}
 	status.InitContainerStatuses = slimStatuses(p.Status.InitContainerStatuses)
 	status.ContainerStatuses = slimStatuses(p.Status.ContainerStatuses)
 	status.EphemeralContainerStatuses = slimStatuses(p.Status.EphemeralContainerStatuses)

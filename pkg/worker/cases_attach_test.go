@@ -101,6 +101,7 @@ func TestB30AddressOfAnotherCNI(t *testing.T) {
 			w.end("a")
 		},
 		"by the sweep": func(w *world) {
+			w.says("n1", corev1.ConditionTrue) // its kubelet ends what has no pod
 			w.stop()
 			w.change("a", func(p *corev1.Pod) { p.Finalizers = nil })
 			w.end("a")

@@ -61,15 +61,19 @@ type worldOptions struct {
 	limit time.Duration
 	// blocks keeps the ledger in AddressBlocks, as in a cluster.
 	blocks bool
+	// clock of the API server and of the worker; nil is the real one.
+	clock clock.WithTicker
 	// change has a last look at the worker's options.
 	change func(*Options)
+	// made is given the worker before it runs.
+	made func(*Worker)
 }
 
 func newWorld(t testing.TB, o worldOptions) *world {
 	t.Helper()
 	ctrl.SetLogger(logr.Discard())
 	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(o.limit, time.Minute))
-	kube, err := memkube.Start(memkube.Options{Namespaces: []string{"app"}, Intercept: o.intercept, Kinds: []memkube.Kind{
+	kube, err := memkube.Start(memkube.Options{Namespaces: []string{"app"}, Intercept: o.intercept, Clock: o.clock, Kinds: []memkube.Kind{
 		{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachine", Resource: "virtualmachines", Namespaced: true, Custom: true},
 		{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachineInstance", Resource: "virtualmachineinstances", Namespaced: true, Custom: true},
 		{Group: "apps.kruise.io", Version: "v1beta1", Kind: "StatefulSet", Resource: "statefulsets", Namespaced: true, Custom: true},
@@ -111,7 +115,8 @@ func newWorld(t testing.TB, o worldOptions) *world {
 	return w
 }
 
-func (w *world) start(o worldOptions) {
+// hire makes a worker that does nothing yet, and its manager.
+func (w *world) hire(o worldOptions) (*Worker, manager.Manager) {
 	w.t.Helper()
 	types, err := Scheme()
 	w.must(err)
@@ -126,11 +131,24 @@ func (w *world) start(o worldOptions) {
 		Northbound: w.nb, Network: network.Config{DefaultSubnet: "s", ClusterRouter: "ovn-cluster", NodeSwitch: "join", PodNICType: "veth-pair"},
 		Recorder: mgr.GetEventRecorder("berth"), Metrics: m, Clock: clock.RealClock{}, Random: rand.Reader, Topology: Ensure,
 		PendingAge: o.age, SweepPeriod: 100 * time.Millisecond, Concurrency: 8}
+	if o.clock != nil {
+		options.Clock = o.clock
+	}
 	if o.change != nil {
 		o.change(&options)
 	}
-	w.worker, err = New(options)
+	x, err := New(options)
 	w.must(err)
+	return x, mgr
+}
+
+func (w *world) start(o worldOptions) {
+	w.t.Helper()
+	var mgr manager.Manager
+	w.worker, mgr = w.hire(o)
+	if o.made != nil {
+		o.made(w.worker)
+	}
 	ctx, cancel := context.WithCancel(w.ctx)
 	w.must(w.worker.Setup(ctx, mgr))
 	w.ended = make(chan error, 1)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -237,6 +239,59 @@ func TestLedgerIsDeletedUnderPods(t *testing.T) {
 	})
 	stop()
 	w.consistent(before)
+}
+
+// What nodes have on the join switch is theirs again as soon as that is open, and no node that comes meanwhile gets it.
+func TestPlacesOfNodesAreTakenAgain(t *testing.T) {
+	w := newWorld(t, worldOptions{blocks: true})
+	w.makeSubnet("join", kubeovnv1.SubnetSpec{CIDRBlock: "100.64.0.0/16", Gateway: "100.64.0.1", Vpc: "ovn-cluster"})
+	before := map[string]string{}
+	for i := range 4 {
+		name := fmt.Sprintf("old-%d", i)
+		w.makeNode(name, fmt.Sprintf("192.168.0.%d", 10+i), nil)
+		before[name] = w.announced(name)["ip_address"]
+	}
+	for _, b := range w.blocks() {
+		w.must(client.IgnoreNotFound(w.client.Delete(w.ctx, &b)))
+	}
+	for i := range 4 {
+		w.makeNode(fmt.Sprintf("new-%d", i), fmt.Sprintf("192.168.0.%d", 20+i), nil)
+	}
+	w.until("every node has its place", func() error {
+		now, holders := map[string]string{}, map[string]string{}
+		for _, h := range w.ledger.Leases() {
+			if h.Subnet != "join" || !h.Address.IsValid() {
+				continue
+			}
+			if _, old := before[h.Owner.Name]; old {
+				now[h.Owner.Name] = h.Address.String()
+			}
+			holders[h.Address.String()] = h.Owner.Name
+		}
+		if d := cmp.Diff(before, now); d != "" || len(holders) != 9 { // with the node that every world has
+			return fmt.Errorf("%d places (-before +now):\n%s", len(holders), d)
+		}
+		return w.opened()
+	})
+}
+
+// Who closes a subnet may be a webhook, which tells nobody: the worker does.
+func TestLossIsTold(t *testing.T) {
+	told := events.NewFakeRecorder(100)
+	w := newWorld(t, worldOptions{blocks: true, change: func(o *Options) { o.Recorder = told }})
+	_, err := catalog.MarkClosed(w.ctx, w.client, rand.Reader, w.subnet("s"), "a block is gone")
+	w.must(err)
+	w.until("the subnet is open again", w.opened)
+	for _, want := range []string{"Warning LeasesLost a block is gone", "Normal LeasesRestored"} {
+		select {
+		case got := <-told.Events:
+			if !strings.HasPrefix(got, want) {
+				t.Errorf("told %q, want %q", got, want)
+			}
+		case <-w.ctx.Done():
+			t.Fatalf("not told %q", want)
+		}
+	}
 }
 
 // The blocks are put back to an older state, in which the younger half of the pods is not, and some are that went since.

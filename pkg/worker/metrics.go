@@ -26,6 +26,8 @@ type Metrics struct {
 	rebuilds   prometheus.Counter
 	restored   prometheus.Counter
 	unrealised *prometheus.GaugeVec
+	asked      prometheus.Histogram
+	answered   *prometheus.CounterVec
 }
 
 // NewMetrics makes the metrics and registers them; nil registers none.
@@ -59,9 +61,14 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		restored:   prometheus.NewCounter(prometheus.CounterOpts{Name: "berth_leases_restored_total", Help: "Lost leases that were restored from pods, ports and records."}),
 		leading:    gauge("berth_worker_leading", "1 while this worker is the one that writes."),
 		unrealised: gauges("berth_topology_findings", "Subnets and Vpcs that can't be realised as written, by kind.", "kind"),
+		asked:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "berth_bind_hook_duration_seconds", Help: "Time to answer about one Binding.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 10)}),
+		answered:   counters("berth_bind_hook_requests_total", "Bindings that this worker was asked about, by outcome.", "outcome"),
 	}
 	for _, k := range lifecycle.Kinds() {
 		m.findings.WithLabelValues(string(k)).Set(0)
+	}
+	for _, o := range boundOutcomes() {
+		m.answered.WithLabelValues(o)
 	}
 	if r == nil {
 		return m, nil
@@ -69,7 +76,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	var errs []error
 	for _, c := range []prometheus.Collector{m.wire, m.reclaim, m.pending, m.findings, m.repairs, m.late, m.held, m.sweeps, m.waiting, m.handedOver,
 		m.closed, m.rebuilds, m.restored,
-		m.watched, m.leading, m.unrealised} {
+		m.watched, m.leading, m.unrealised, m.asked, m.answered} {
 		errs = append(errs, r.Register(c))
 	}
 	return m, errors.Join(errs...)

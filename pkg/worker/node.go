@@ -54,8 +54,7 @@ func (w *Worker) placeNodes(ctx context.Context, l *landscape) error {
 	join, ok := l.catalog.Subnets[w.Network.NodeSwitch]
 	ready := ok && join.Set != nil && join.Object.DeletionTimestamp == nil
 	var errs []error
-	for i := range l.Nodes {
-		n := &l.Nodes[i]
+	for _, n := range byRight(l) {
 		if !ready {
 			w.leavePlace(n)
 			continue
@@ -75,6 +74,20 @@ func (w *Worker) placeNodes(ctx context.Context, l *landscape) error {
 		errs = append(errs, fmt.Errorf("lease the place of node %s: %w", n.Name, err))
 	}
 	return errors.Join(errs...)
+}
+
+// byRight gives the nodes, first those that say which place they have: when leases were lost, nobody else may get it.
+func byRight(l *landscape) []*topology.Node {
+	var first, others []*topology.Node
+	for i := range l.Nodes {
+		n := &l.Nodes[i]
+		if l.nodes[n.Name].Annotations[network.Key(network.DefaultProvider, network.SuffixAddress)] != "" {
+			first = append(first, n)
+		} else {
+			others = append(others, n)
+		}
+	}
+	return append(first, others...)
 }
 
 // leavePlace lets a node keep the place that it has, when nothing can be said about it now.

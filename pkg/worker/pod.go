@@ -106,6 +106,11 @@ func (w *Worker) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 	if err := w.awaitLead(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
+	free, err := w.placing.turn(ctx, r.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	defer free()
 	var pod corev1.Pod
 	if err := w.Client.Get(ctx, r.NamespacedName, &pod); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -113,6 +118,9 @@ func (w *Worker) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("read pod %s: %w", r.NamespacedName, err)
+	}
+	if again, err := w.settle(ctx, &pod); err != nil || again > 0 {
+		return reconcile.Result{RequeueAfter: again}, err
 	}
 	result, err := w.reconcile(ctx, w.subjectOf(&pod))
 	if busy := (*busyError)(nil); errors.As(err, &busy) {
@@ -163,17 +171,14 @@ func (w *Worker) reconcile(ctx context.Context, s *subject) (reconcile.Result, e
 		}
 		return cmp.Or(result, reconcile.Result{RequeueAfter: again}), nil
 	}
-	if grace := s.DeletionGracePeriodSeconds; grace != nil && *grace == 0 {
+	if grace := s.DeletionGracePeriodSeconds; grace != nil && *grace == 0 || verdict.Row == 7 {
 		w.warn(s.Pod, reasonInUse, actionReclaim, "its addresses are not taken back: "+verdict.Reason+
 			"; if the node is gone for good, delete its Node object, or taint it "+corev1.TaintNodeOutOfService)
 	}
 	if verdict.After > 0 {
 		return reconcile.Result{RequeueAfter: verdict.After + recheckMargin}, nil
 	}
-	if verdict.Row == 6 {
-		return reconcile.Result{RequeueAfter: retryHeld}, nil // its node may yet turn out to be lost
-	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{RequeueAfter: retryHeld}, nil // its node may yet turn out to be lost
 }
 
 // judge gathers the facts. Of a sticky owner only the sweep asks whether it still keeps its leases: here it does.
@@ -183,7 +188,7 @@ func (w *Worker) judge(ctx context.Context, s *subject) (lifecycle.Verdict, erro
 	if slices.ContainsFunc(s.leases, func(l ipam.Held) bool { return l.Owner.Sticky() }) {
 		known.OwnerKeeps = lifecycle.Yes
 	}
-	if s.DeletionTimestamp != nil && s.Spec.NodeName != "" {
+	if (s.DeletionTimestamp != nil || lifecycle.Ended(s.Pod)) && s.Spec.NodeName != "" {
 		var node corev1.Node
 		err := w.Client.Get(ctx, client.ObjectKey{Name: s.Spec.NodeName}, &node)
 		switch {

@@ -157,10 +157,11 @@ func (w *Worker) mark(ctx context.Context, c *closure) error {
 			return err
 		}
 		c.mark = mark
+	}
+	if w.untold("closed " + c.Object.Name + " " + c.mark) { // a webhook that was quicker has told nobody
 		w.Log.Info("Leases are lost: the subnet is closed until they are restored", "subnet", c.Object.Name, "reason", c.reason)
 		w.Recorder.Eventf(c.Object, nil, corev1.EventTypeWarning, reasonLost, actionRebuild, "%s: no address is given until all leases are restored", c.reason)
 	}
-	// A webhook that was quicker has told nobody.
 	w.Ledger.Close(c.Object.Name, c.reason)
 	c.here[c.Object.Name] = w.Ledger.ClosedHere()[c.Object.Name]
 	return nil

@@ -39,7 +39,7 @@ func (w *Worker) reclaim(ctx context.Context, s *subject) error {
 	}
 	fault.Hit(fault.Freed)
 	if len(heirs) == 0 {
-		if err := w.dropRecords(ctx, s, s.finalized() && s.Spec.NodeName != ""); err != nil {
+		if err := w.dropRecords(ctx, s, s.finalized() && (s.Spec.NodeName != "" || w.placing.placed(s.UID))); err != nil {
 			return err
 		}
 		if err := w.markVip(ctx, s, ""); err != nil {
@@ -64,6 +64,7 @@ func (w *Worker) reclaim(ctx context.Context, s *subject) error {
 	w.mu.Lock()
 	delete(w.started, s.uid())
 	w.mu.Unlock()
+	w.placing.forget(s.UID)
 	return nil
 }
 

@@ -28,41 +28,16 @@ import (
 // marks that its network is ready.
 func (w *Worker) serve(ctx context.Context, s *subject) (reconcile.Result, error) {
 	began := w.begin(s)
-	if err := w.locate(ctx, s); err != nil {
-		return reconcile.Result{}, err
-	}
-	if err := w.bind(ctx, s); err != nil {
+	wires, err := w.connect(ctx, s)
+	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if s.sharedWith != "" {
 		return w.share(ctx, s)
 	}
-	wires, err := w.wires(ctx, s)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	rows, err := w.rows(ctx, s, wires)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	rivals, err := w.rivals(ctx, rows)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	if err := w.apply(ctx, ovn.Change{Key: s.key().String(), Ensure: rows,
-		RemovePorts: append(rivals, w.unplugged(s, rows)...)}); err != nil {
-		return reconcile.Result{}, w.unwired(s, err)
-	}
-	fault.Hit(fault.Wired)
 	p := newPatch(s.Pod)
 	p.testAnnotation(network.ClaimKey)
 	if s.Spec.NodeName != "" {
-		if err := w.ensureRecords(ctx, s, wires); err != nil {
-			return reconcile.Result{}, err
-		}
-		if err := w.markVip(ctx, s, network.PortName(s.identity, s.Namespace, network.DefaultProvider)); err != nil {
-			return reconcile.Result{}, err
-		}
 		p.annotate(marks(wires))
 		fault.Hit(fault.Recorded)
 	}
@@ -76,6 +51,41 @@ func (w *Worker) serve(ctx context.Context, s *subject) (reconcile.Result, error
 		w.done(s, began, marked)
 	}
 	return reconcile.Result{}, nil
+}
+
+// connect does all of serve but the marks: it binds the leases, writes the ports, and with a node their groups and the
+// records. A pod whose leases another launcher has gets nothing.
+func (w *Worker) connect(ctx context.Context, s *subject) ([]wire, error) {
+	if err := w.locate(ctx, s); err != nil {
+		return nil, err
+	}
+	if err := w.bind(ctx, s); err != nil || s.sharedWith != "" {
+		return nil, err
+	}
+	wires, err := w.wires(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := w.rows(ctx, s, wires)
+	if err != nil {
+		return nil, err
+	}
+	rivals, err := w.rivals(ctx, rows)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.apply(ctx, ovn.Change{Key: s.key().String(), Ensure: rows,
+		RemovePorts: append(rivals, w.unplugged(s, rows)...)}); err != nil {
+		return nil, w.unwired(s, err)
+	}
+	fault.Hit(fault.Wired)
+	if s.Spec.NodeName == "" {
+		return wires, nil
+	}
+	if err := w.ensureRecords(ctx, s, wires); err != nil {
+		return nil, err
+	}
+	return wires, w.markVip(ctx, s, network.PortName(s.identity, s.Namespace, network.DefaultProvider))
 }
 
 // unwired tells of rows that can't be written, where that is for people to mend.
@@ -218,7 +228,10 @@ func (w *Worker) rivals(ctx context.Context, rows nb.Rows) ([]string, error) {
 		}
 		for _, a := range lifecycle.PortAddresses(want.Row) {
 			for _, p := range w.portsAt(a) {
-				leased := p.claim != "" && slices.ContainsFunc(w.Ledger.ByClaim(p.claim), func(l ipam.Held) bool { return l.Address == a })
+				// A lease that is bound to somebody else by now is no lease of the port's.
+				leased := p.claim != "" && slices.ContainsFunc(w.Ledger.ByClaim(p.claim), func(l ipam.Held) bool {
+					return l.Address == a && (p.uid == "" || l.PodUID == "" || l.PodUID == p.uid)
+				})
 				if now, ok := w.Northbound.Port(p.name); p.sw != want.Switch || p.name == want.Row.Name || leased ||
 					!ok || now.ExternalIDs[nb.KeyPodUID] != p.uid { // the index may be old
 					continue

@@ -33,13 +33,17 @@ func (a always) Start(ctx context.Context) error { return a(ctx) }
 // NeedLeaderElection is false.
 func (always) NeedLeaderElection() bool { return false }
 
-// Setup hooks the worker into the manager whose client and cache it was made with.
-func (w *Worker) Setup(ctx context.Context, mgr manager.Manager) error {
+// follow starts the informers of all that is read: the first look at an object must not find an empty cache.
+func (w *Worker) follow(ctx context.Context, mgr manager.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, indexClaim, claimIndex); err != nil {
 		return fmt.Errorf("index pods by claim: %w", err)
 	}
-	// The informers of all that is read: the first look at an object must not find an empty cache.
-	if err := w.changes.Watch(ctx, mgr.GetCache(), w.topology.EIPs); err != nil {
+	return errors.Join(w.changes.Watch(ctx, mgr.GetCache(), w.topology.EIPs), w.watchExits(ctx, mgr.GetCache()))
+}
+
+// Setup hooks the worker into the manager whose client and cache it was made with.
+func (w *Worker) Setup(ctx context.Context, mgr manager.Manager) error {
+	if err := w.follow(ctx, mgr); err != nil {
 		return err
 	}
 	if err := errors.Join(

@@ -36,7 +36,9 @@ func (w *Worker) observe(ctx context.Context) error {
 			w.Log.Error(err, "Pending leases were not watched")
 			continue
 		}
-		w.see(lifecycle.Compare(lifecycle.State{Pods: pods, Leases: w.Ledger.Leases(), Keeps: unasked}))
+		leases := w.Ledger.Leases()
+		w.see(lifecycle.Compare(lifecycle.State{Pods: pods, Leases: leases, Keeps: unasked}))
+		w.forgetExits(leases)
 	}
 }
 
@@ -110,7 +112,7 @@ func (w *Worker) sweep(ctx context.Context) error {
 		}
 	}
 	w.Metrics.pending.Set(float64(finalizing))
-	r := &repair{Worker: w, keeper: facts.NewKeeper(w.Live, w.Client.RESTMapper()), records: byName, carriers: map[string][]lifecycle.Pod{}}
+	r := &repair{Worker: w, keeper: facts.NewKeeper(w.Live, w.Client.RESTMapper()), records: byName, live: map[string][]lifecycle.Pod{}}
 	var errs []error
 	counts := map[lifecycle.Kind]int{}
 	for _, f := range w.twice(findings) {
@@ -185,9 +187,10 @@ func (w *Worker) records(ctx context.Context) ([]lifecycle.Record, map[string]*k
 // repair is the second half of one sweep.
 type repair struct {
 	*Worker
-	keeper   *facts.Keeper
-	records  map[string]*kubeovnv1.IP
-	carriers map[string][]lifecycle.Pod
+	keeper  *facts.Keeper
+	records map[string]*kubeovnv1.IP
+	// live are the pods of each namespace, by a live list.
+	live map[string][]lifecycle.Pod
 }
 
 // kept tells that a finding is none, for a sticky owner keeps the lease, or nobody knows.
@@ -233,8 +236,15 @@ func (r *repair) mendLease(ctx context.Context, f lifecycle.Finding) (bool, erro
 	if err != nil || carried {
 		return false, err
 	}
-	if ports := r.portsUnder(l); len(ports) > 0 {
-		if err := r.apply(ctx, ovn.Change{Key: "sweep of " + f.Subject, RemovePorts: ports}); err != nil {
+	if used, err := r.inUse(ctx, l, ripe); err != nil || used {
+		return false, err
+	}
+	ports, others := r.portsUnder(l)
+	if others { // they go first, or their pod has come since and has the lease by now
+		return false, nil
+	}
+	if len(ports) > 0 {
+		if err := r.unwire(ctx, f, l.Claim, ports...); err != nil {
 			return false, err
 		}
 	}
@@ -242,54 +252,89 @@ func (r *repair) mendLease(ctx context.Context, f lifecycle.Finding) (bool, erro
 	return err == nil, err
 }
 
-// portsUnder gives the ports that have the lease's address under its claim.
-func (r *repair) portsUnder(l ipam.Held) []string {
-	var names []string
+// portsUnder gives the ports of the lease's pod that have its address under its claim, and tells whether other pods have
+// such ports.
+func (r *repair) portsUnder(l ipam.Held) (names []string, others bool) {
 	for _, p := range r.Northbound.Ports() {
-		if p.ExternalIDs[nb.KeyClaim] != string(l.Claim) {
+		if p.ExternalIDs[nb.KeyClaim] != string(l.Claim) || !slices.Contains(lifecycle.PortAddresses(p), l.Address) {
 			continue
 		}
-		for _, a := range lifecycle.PortAddresses(p) {
-			if a == l.Address {
-				names = append(names, p.Name)
-			}
+		if uid := p.ExternalIDs[nb.KeyPodUID]; uid != "" && uid != l.PodUID {
+			others = true
+			continue
 		}
+		names = append(names, p.Name)
 	}
-	return names
+	return names, others
 }
 
-// carriedLive reads the pods of the lease's namespace live, once a sweep, and tells whether one carries the lease.
+// unwire removes ports of a pod that is gone. A successor may have made its port of that name in the meantime: whoever has
+// the name, or the claim, is looked at again.
+func (r *repair) unwire(ctx context.Context, f lifecycle.Finding, claim ipam.Claim, ports ...string) error {
+	if err := r.apply(ctx, ovn.Change{Key: "sweep of " + f.Subject, RemovePorts: ports}); err != nil {
+		return err
+	}
+	r.enqueue(client.ObjectKey{Namespace: f.Namespace, Name: f.Pod})
+	var pods corev1.PodList
+	if err := r.Client.List(ctx, &pods, client.MatchingFields{indexClaim: string(claim)}); err != nil {
+		return fmt.Errorf("list the pods of claim %s: %w", claim, err)
+	}
+	for i := range pods.Items {
+		r.enqueue(client.ObjectKeyFromObject(&pods.Items[i]))
+	}
+	return nil
+}
+
+// carriedLive tells by a live list whether a pod carries the lease.
 func (r *repair) carriedLive(ctx context.Context, l ipam.Held) (bool, error) {
-	pods, ok := r.carriers[l.Owner.Namespace]
+	pods, err := r.podsLive(ctx, l.Owner.Namespace)
+	return slices.ContainsFunc(pods, func(p lifecycle.Pod) bool { return p.Carries(l) }), err
+}
+
+// podsLive reads the pods of a namespace live, once a sweep.
+func (r *repair) podsLive(ctx context.Context, namespace string) ([]lifecycle.Pod, error) {
+	pods, ok := r.live[namespace]
 	if !ok {
 		var list corev1.PodList
-		if err := r.Live.List(ctx, &list, client.InNamespace(l.Owner.Namespace)); err != nil {
-			return false, fmt.Errorf("list the pods of namespace %s: %w", l.Owner.Namespace, err)
+		if err := r.Live.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+			return nil, fmt.Errorf("list the pods of namespace %s: %w", namespace, err)
 		}
 		for i := range list.Items {
 			pods = append(pods, facts.Pod(&list.Items[i]))
 		}
-		r.carriers[l.Owner.Namespace] = pods
+		r.live[namespace] = pods
 	}
-	return slices.ContainsFunc(pods, func(p lifecycle.Pod) bool { return p.Carries(l) }), nil
+	return pods, nil
 }
 
-func (r *repair) mendPort(ctx context.Context, f lifecycle.Finding) (bool, error) {
+// over tells by live reads whether the pod of a port or of a record is gone, or has ended. Those of virtual machines are
+// under the machine's name, and only a list finds their pods.
+func (r *repair) over(ctx context.Context, f lifecycle.Finding) (bool, error) {
 	gone, err := r.podGone(ctx, f.Namespace, f.Pod, f.PodUID)
 	if err != nil || !gone {
 		return false, err
 	}
+	pods, err := r.podsLive(ctx, f.Namespace)
+	return err == nil && !slices.ContainsFunc(pods, func(p lifecycle.Pod) bool { return p.UID == f.PodUID && !p.Over }), err
+}
+
+func (r *repair) mendPort(ctx context.Context, f lifecycle.Finding) (bool, error) {
+	over, err := r.over(ctx, f)
+	if err != nil || !over {
+		return false, err
+	}
 	// The name may be its successor's by now.
-	if p, ok := r.Northbound.Port(f.Subject); !ok || p.ExternalIDs[nb.KeyPodUID] != f.PodUID {
+	p, ok := r.Northbound.Port(f.Subject)
+	if !ok || p.ExternalIDs[nb.KeyPodUID] != f.PodUID {
 		return false, nil
 	}
-	err = r.apply(ctx, ovn.Change{Key: "sweep of " + f.Subject, RemovePorts: []string{f.Subject}})
+	err = r.unwire(ctx, f, ipam.Claim(p.ExternalIDs[nb.KeyClaim]), f.Subject)
 	return err == nil, err
 }
 
 func (r *repair) mendRecord(ctx context.Context, f lifecycle.Finding) (bool, error) {
-	gone, err := r.podGone(ctx, f.Namespace, f.Pod, f.PodUID)
-	if err != nil || !gone {
+	over, err := r.over(ctx, f)
+	if err != nil || !over || r.needed(r.records[f.Subject]) {
 		return false, err
 	}
 	err = r.dropRecord(ctx, r.records[f.Subject])

@@ -26,8 +26,9 @@ func (w *Worker) setupTopology(mgr manager.Manager) error {
 	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: "topology"}}}
 	})
-	// Status is nobody's wish.
-	spec := builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))
+	// Status is nobody's wish. When a subnet is open again, nodes and routers take again what they had in it.
+	spec := builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{},
+		predicate.Funcs{UpdateFunc: closedMoved}))
 	nodes := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok1 := e.ObjectOld.(*corev1.Node)
 		after, ok2 := e.ObjectNew.(*corev1.Node)
@@ -40,6 +41,11 @@ func (w *Worker) setupTopology(mgr manager.Manager) error {
 		Watches(&corev1.ConfigMap{}, one). // the cache has that of the external network alone
 		WithOptions(controller.Options{SkipNameValidation: &skip, RateLimiter: backoff()}).
 		Complete(reconcile.Func(w.reconcileTopology))
+}
+
+// closedMoved tells whether a subnet was closed or opened.
+func closedMoved(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetAnnotations()[network.ClosedKey] != e.ObjectNew.GetAnnotations()[network.ClosedKey]
 }
 
 // nodeMoved tells whether rows, or what the node carries of them, may differ now. Nodes report to be alive all the time.

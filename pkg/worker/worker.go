@@ -77,6 +77,7 @@ type Worker struct {
 	// leading is closed when writer is set: from then on there is something to write with.
 	leading  chan struct{}
 	writer   *ovn.Writer
+	epoch    int64
 	topology *catalog.Catalog
 	changes  catalog.Changes
 	// broken gets the error that ends the process.
@@ -90,6 +91,7 @@ type Worker struct {
 	watch *lifecycle.Watchlist
 	ripe  map[ipam.Ref]bool
 	noted map[string]bool
+	exits map[string]exit
 	// told is when each thing was last told.
 	told map[string]time.Time
 	// figured is the version of each object that figures were last written over.
@@ -100,6 +102,9 @@ type Worker struct {
 	started    map[string]time.Time
 	index      addressIndex
 	bound      boundIndex
+
+	// placing is what is known of pods that are being bound; nil: nobody asks this worker about bindings.
+	placing *placing
 }
 
 // New makes a worker.
@@ -122,7 +127,7 @@ func New(o Options) (*Worker, error) {
 	w := &Worker{
 		Options: o, leading: make(chan struct{}), broken: make(chan error, 1),
 		loose: make(chan ipam.Held, 4096), losses: make(chan struct{}, 1), wake: make(chan event.GenericEvent, 4096),
-		watch: lifecycle.NewWatchlist(o.PendingAge), ripe: map[ipam.Ref]bool{}, noted: map[string]bool{},
+		watch: lifecycle.NewWatchlist(o.PendingAge), ripe: map[ipam.Ref]bool{}, noted: map[string]bool{}, exits: map[string]exit{},
 		told: map[string]time.Time{}, figured: map[types.UID]string{},
 		waiting: map[client.ObjectKey]waiter{}, started: map[string]time.Time{},
 	}
@@ -148,6 +153,7 @@ func (w *Worker) lead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	w.epoch = epoch
 	w.writer = ovn.NewWriter(w.Northbound, ovn.WriterOptions{Epoch: epoch})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -185,6 +191,9 @@ func (w *Worker) awaitLead(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
+
+// Leading is closed when this process has begun to write.
+func (w *Worker) Leading() <-chan struct{} { return w.leading }
 
 // apply writes a change. A fence ends the process: it must be elected anew.
 func (w *Worker) apply(ctx context.Context, ch ovn.Change) error {

@@ -5,6 +5,7 @@
 package app
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/berth-net/berth/certs"
 	"github.com/berth-net/berth/internal/serve"
 	"github.com/berth-net/berth/pkg/lifecycle"
 	"github.com/berth-net/berth/pkg/network"
@@ -49,6 +51,10 @@ type Options struct {
 	Concurrency int
 	// Page is where people look at addresses.
 	Page serve.Page
+	// BindHook is where the API server asks about bindings, Certs its certificate, Clients who may call it.
+	BindHook BindHook
+	Certs    certs.Flags
+	Clients  serve.Clients
 
 	// Config of the API client; nil takes that of the flags.
 	Config *rest.Config
@@ -74,7 +80,7 @@ type OVN struct {
 
 // DefaultOptions returns the defaults.
 func DefaultOptions() Options {
-	return Options{
+	o := Options{
 		Serve:   serve.DefaultFlags(),
 		Network: serve.DefaultNetwork(),
 		OVN: OVN{Addr: "unix:/run/ovn/ovnnb_db.sock", CACert: "/var/run/tls/cacert", Cert: "/var/run/tls/cert", Key: "/var/run/tls/key",
@@ -84,8 +90,12 @@ func DefaultOptions() Options {
 		Networks: topology.Networks{PodCIDR: "10.16.0.0/16", NodeCIDR: "100.64.0.0/16"},
 		Topology: string(worker.External), LeaderElect: true, Namespace: os.Getenv("POD_NAMESPACE"),
 		SweepPeriod: 30 * time.Second, PendingAge: lifecycle.DefaultPendingAge, Concurrency: 128,
-		Page: serve.Page{Addr: "0"},
+		Page:     serve.Page{Addr: "0"},
+		BindHook: BindHook{Port: 9444, Address: os.Getenv("POD_IP"), Limit: worker.DefaultBindLimit}, Certs: certs.DefaultFlags(),
 	}
+	o.Certs.Service, o.Certs.Webhook = leaderService, ""
+	o.Certs.Namespace = cmp.Or(o.Namespace, o.Certs.Namespace)
+	return o
 }
 
 // AddFlags adds the flags, with the present values as defaults.
@@ -113,6 +123,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.SweepPeriod, "sweep-period", o.SweepPeriod, "time between sweeps")
 	fs.DurationVar(&o.PendingAge, "pending-age", o.PendingAge, "how long a lease without a pod is watched before it is freed")
 	o.Page.Register(fs)
+	o.registerBindHook(fs)
 	fs.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "pods that are worked on at once")
 }
 
@@ -129,7 +140,7 @@ func (o *Options) complete(stderr io.Writer) error {
 	if err := o.completeNetworks(); err != nil {
 		return err
 	}
-	if err := o.Page.Validate(); err != nil {
+	if err := errors.Join(o.Page.Validate(), o.BindHook.validate(), o.Clients.Validate()); err != nil {
 		return err
 	}
 	if o.SweepPeriod < 0 || o.PendingAge < 0 {

@@ -101,6 +101,10 @@ func (o *Options) work(ctx context.Context, registry *prometheus.Registry, ready
 	if err != nil {
 		return err
 	}
+	bindings, err := o.bindServer(mgr, w, registry)
+	if err != nil {
+		return err
+	}
 	if err := w.Setup(ctx, mgr); err != nil {
 		return err
 	}
@@ -116,6 +120,7 @@ func (o *Options) work(ctx context.Context, registry *prometheus.Registry, ready
 	outer := ctx
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { servePage(ctx); return nil })
+	group.Go(func() error { return bindings.keepCertificate(ctx) })
 	group.Go(func() error { return store.Watch(ctx, ledger) })
 	group.Go(func() error {
 		if mgr.GetCache().WaitForCacheSync(ctx) {

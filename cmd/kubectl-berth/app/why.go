@@ -116,7 +116,7 @@ func (c *cluster) verdict(ctx context.Context, t *report.Told) (lifecycle.Verdic
 			f.OwnerKeeps = lifecycle.Yes
 		}
 	}
-	if t.Pod.DeletionTimestamp != nil && t.Pod.Spec.NodeName != "" {
+	if (t.Pod.DeletionTimestamp != nil || lifecycle.Ended(t.Pod)) && t.Pod.Spec.NodeName != "" {
 		var node corev1.Node
 		err := c.client.Get(ctx, client.ObjectKey{Name: t.Pod.Spec.NodeName}, &node)
 		switch {

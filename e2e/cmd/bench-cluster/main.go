@@ -25,6 +25,7 @@ type options struct {
 	json    string
 	append  string
 	bin     string
+	hook    bool
 	timeout time.Duration
 }
 
@@ -57,6 +58,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.json, "json", "", "file for the figures as JSON")
 	f.StringVar(&o.append, "append", "", "page to add the report to, docs/benchmarks.md say")
 	f.StringVar(&o.bin, "bin", "", "directory of webhook, finalizer-worker and node-agent (default bin of the work tree)")
+	f.BoolVar(&o.hook, "bind-hook", false, "have the API server ask the worker about bindings")
 	f.DurationVar(&o.timeout, "timeout", 2*time.Hour, "time for all of it")
 	return cmd
 }
@@ -75,7 +77,7 @@ func (o *options) run(cmd *cobra.Command) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
 	defer cancel()
-	world, err := bench.Start(ctx, bench.Options{Out: cmd.ErrOrStderr(), Tight: o.sizes.Addresses, Bin: o.bin})
+	world, err := bench.Start(ctx, bench.Options{Out: cmd.ErrOrStderr(), Tight: o.sizes.Addresses, Bin: o.bin, BindHook: o.hook})
 	if err != nil {
 		return err
 	}

@@ -72,6 +72,7 @@ func up(o *cluster.Options) *cobra.Command {
 	f.StringVar(&o.WorkerBin, "worker-bin", "", "the worker (default bin/finalizer-worker)")
 	f.StringVar(&o.NodeBin, "node-bin", "", "the node agent (default bin/node-agent)")
 	f.BoolVar(&o.WithoutBerth, "without-berth", false, "leave Berth's own pods and webhook out")
+	f.BoolVar(&o.BindHook, "bind-hook", false, "have the API server ask the worker about bindings")
 	f.StringToStringVar(&o.Run, "run", nil, "image=program: really run this program for containers of this image")
 	f.StringArrayVar(&o.APIServerArgs, "apiserver-arg", nil, "one more flag of kube-apiserver")
 	f.StringArrayVar(&o.NodeArgs, "node-arg", nil, "one more flag of the node agents")
