@@ -42,6 +42,7 @@ e2e-long: build ## raft, installations, faults, and packets without any IPv4: so
 	@hack/tools.sh certmanager >/dev/null
 	go test -tags e2e -p 1 -count=1 -timeout 40m -v $(addprefix ./e2e/,$(LONG))
 	go test -tags e2e -p 1 -count=1 -timeout 30m -v -run TestIPv6Only ./e2e/packets
+	BERTH_LONG=1 go test -tags e2e -p 1 -count=1 -timeout 30m -v -run TestLedgerIsLost ./e2e/lifecycle
 
 faults: build ## break a local cluster in many ways at once; needs root; BERTH_SEEDS=20, BERTH_SEED=n, BERTH_FAULTS=kind,kind
 	@hack/tools.sh cluster >/dev/null

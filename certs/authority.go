@@ -50,6 +50,8 @@ type AuthorityOptions struct {
 	Propagation time.Duration
 	// Trusted, when set, must also say yes before a new authority signs: Injector.Trusts.
 	Trusted func(*x509.Certificate) bool
+	// Published, when set, gives the authorities that are trusted now: Injector.Published.
+	Published func() []*x509.Certificate
 	// OnChange, when set, is called after the bundle changed: Injector.Notify.
 	OnChange func()
 	// Clock is nil for the real one.
@@ -91,6 +93,9 @@ func NewAuthority(o AuthorityOptions) (*Authority, error) {
 	}
 	if o.Trusted == nil {
 		o.Trusted = func(*x509.Certificate) bool { return true }
+	}
+	if o.Published == nil {
+		o.Published = func() []*x509.Certificate { return nil }
 	}
 	if o.OnChange == nil {
 		o.OnChange = func() {}
@@ -203,7 +208,7 @@ func (a *Authority) sync(ctx context.Context) (st state, again bool, err error) 
 		a.opts.Log.Error(err, "repairing the Secret of the certificate authority", "secret", a.opts.Namespace+"/"+a.opts.Secret)
 	}
 	now := a.opts.Clock.Now()
-	have.bundle = append(have.bundle, a.inUse(now)...)
+	have.bundle = append(have.bundle, a.inUse(now, len(have.signers) == 0)...)
 	want, err := have.next(now, a.opts.CADuration)
 	if err != nil {
 		return state{}, false, fmt.Errorf("no new certificate authority, check the durations: %w", err)
@@ -229,12 +234,17 @@ func (a *Authority) sync(ctx context.Context) (st state, again bool, err error) 
 	return state{}, false, fmt.Errorf("the Secret %s/%s can't be written, allow create and update on it: %w", a.opts.Namespace, a.opts.Secret, err)
 }
 
-// inUse is the authority of the certificate that we serve: it stays in the bundle though the Secret has lost it.
-func (a *Authority) inUse(now time.Time) []*x509.Certificate {
+// inUse are authorities that stay in the bundle though the Secret has lost them: that of the certificate that we serve
+// and, where the Secret is lost as a whole, all that are trusted now, for other replicas may serve certificates by any of
+// them. Who serves nothing yet keeps none: it can't tell a loss from a wish to distrust them.
+func (a *Authority) inUse(now time.Time, lost bool) []*x509.Certificate {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	if a.leaf == nil || now.After(a.leaf.Leaf.NotAfter) {
+	switch {
+	case a.leaf == nil || now.After(a.leaf.Leaf.NotAfter):
 		return nil
+	case lost:
+		return append(a.opts.Published(), a.issuer)
 	}
 	return []*x509.Certificate{a.issuer}
 }
@@ -275,16 +285,17 @@ func (a *Authority) publish(st state) error {
 	return nil
 }
 
-// renew makes a certificate when there is none, or when ours has passed two thirds of its life and an authority that is
-// surely trusted can sign; at eleven twelfths any authority must do.
+// renew makes a certificate when there is none, or when ours has passed two thirds of its life and an authority that has
+// surely arrived can sign. At eleven twelfths one must do that is in the configurations, at the end any.
 func (a *Authority) renew(st state, now time.Time) error {
 	s := st.pick(now, a.opts.Propagation, a.opts.Trusted)
 	a.mu.RLock()
 	leaf := a.leaf
 	a.mu.RUnlock()
 	if leaf != nil {
-		ready := !now.Before(s.published().Add(a.opts.Propagation)) && a.opts.Trusted(s.cert)
-		if now.Before(due(leaf.Leaf)) || !ready && now.Before(last(leaf.Leaf)) {
+		trusted := a.opts.Trusted(s.cert)
+		arrived := trusted && !now.Before(s.published().Add(a.opts.Propagation))
+		if now.Before(due(leaf.Leaf)) || !arrived && now.Before(last(leaf.Leaf)) || !trusted && now.Before(leaf.Leaf.NotAfter) {
 			return nil
 		}
 	}
@@ -304,14 +315,21 @@ func (a *Authority) renew(st state, now time.Time) error {
 func (a *Authority) until(st state, now time.Time) time.Duration {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
+	moments := []time.Time{due(a.leaf.Leaf), last(a.leaf.Leaf), a.leaf.Leaf.NotAfter, due(st.signers[0].cert),
+		st.signers[0].published().Add(a.opts.Propagation)}
+	for _, c := range st.bundle {
+		moments = append(moments, c.NotAfter)
+	}
 	next := now.Add(resync)
-	for _, at := range []time.Time{due(a.leaf.Leaf), last(a.leaf.Leaf), due(st.signers[0].cert),
-		st.signers[0].published().Add(a.opts.Propagation), st.bundle[len(st.bundle)-1].NotAfter} {
+	if !now.Before(last(a.leaf.Leaf)) { // nothing tells when the next authority is trusted
+		next = now.Add(retry)
+	}
+	for _, at := range moments {
 		if at.After(now) && at.Before(next) {
 			next = at
 		}
 	}
-	return next.Sub(now) + time.Second // certificates know whole seconds
+	return next.Sub(now)
 }
 
 func (a *Authority) setFailed(err error) {

@@ -197,28 +197,6 @@ func TestRotationOverlaps(t *testing.T) {
 	}
 }
 
-// Lives that are short against the backdating of certificates are lived, too: nothing is due the moment that it is made.
-func TestShortLives(t *testing.T) {
-	_, cs := api(t, memkube.Options{})
-	clk := clocktesting.NewFakeClock(time.Now())
-	a := replica(t, cs, clk, func(o *AuthorityOptions) {
-		o.CADuration, o.LeafDuration, o.Propagation = time.Minute, 20*time.Second, 5*time.Second
-	})
-	authorities, leaves := map[string]bool{}, map[string]bool{}
-	for range 120 {
-		reconcile(t, a)
-		bundle := published(t, cs).Data[keyBundle]
-		if err := verify(a, bundle, clk.Now()); err != nil {
-			t.Fatal(err)
-		}
-		authorities[a.issuer.SerialNumber.String()], leaves[a.leaf.Leaf.SerialNumber.String()] = true, true
-		clk.Step(time.Second)
-	}
-	if a, l := len(authorities), len(leaves); a != 3 || l < 8 || l > 10 {
-		t.Errorf("%d authorities and %d certificates in two minutes, want 3 and some 9", a, l)
-	}
-}
-
 // A new authority that the webhook configuration does not carry yet signs nothing.
 func TestUntrustedAuthorityWaits(t *testing.T) {
 	_, cs := api(t, memkube.Options{})

@@ -228,3 +228,18 @@ func (i *Injector) Trusts(ca *x509.Certificate) bool {
 	}
 	return true
 }
+
+// Published gives the authorities that the webhooks of the configurations, as last seen, trust.
+func (i *Injector) Published() []*x509.Certificate {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	var out []*x509.Certificate
+	for _, t := range i.targets {
+		for _, w := range i.seen[t.kind] {
+			if bundle, err := pki.DecodeX509CertificateSetBytes(w.bundle); err == nil { // nobody is trusted by one that can't be read
+				out = append(out, bundle...)
+			}
+		}
+	}
+	return out
+}

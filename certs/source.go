@@ -128,7 +128,7 @@ func (f *Flags) Build(d Deps) (Source, *Injector, error) {
 			DNSNames: append(ServiceNames(f.Service, f.Namespace), f.DNSNames...), IPs: f.IPs, CADuration: f.CADuration,
 			LeafDuration: f.LeafDuration, Propagation: f.Propagation, OnChange: injector.Notify, Clock: d.Clock, Log: d.Log}
 		if injector != nil {
-			options.Trusted = injector.Trusts
+			options.Trusted, options.Published = injector.Trusts, injector.Published
 		}
 		if source, err = NewAuthority(options); err != nil {
 			return nil, nil, err

@@ -171,17 +171,23 @@ func encodeAll(certs []*x509.Certificate) ([]byte, error) {
 }
 
 // pick chooses who signs now: the newest authority that has been published for the propagation delay and that the webhook
-// configuration is known to trust, else the oldest, which had the most time to arrive.
+// configuration is known to trust, else the oldest, which had the most time to arrive. One that is about to expire is left
+// out then: what it signs ends with it, again and again.
 func (st state) pick(now time.Time, propagation time.Duration, trusted func(*x509.Certificate) bool) *signer {
 	for _, s := range st.signers {
 		if !now.Before(s.published().Add(propagation)) && trusted(s.cert) {
 			return s
 		}
 	}
+	for _, s := range slices.Backward(st.signers) {
+		if now.Before(last(s.cert)) {
+			return s
+		}
+	}
 	if len(st.signers) == 0 {
 		return nil
 	}
-	return st.signers[len(st.signers)-1]
+	return st.signers[0]
 }
 
 // newSigner makes an authority that can sign certificates but no further authorities.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,27 +86,27 @@ func (h *harness) handBeat(ctx context.Context) error {
 	return nil
 }
 
-// handRound does for every pod of the node what is due.
+// handRound does for every pod of the node what is due, for several at once as kubelets do.
 func (h *harness) handRound(ctx context.Context) error {
 	var list corev1.PodList
 	if err := h.api.List(ctx, &list, client.MatchingFields{"spec.nodeName": handName}); err != nil {
 		return err
 	}
+	var group errgroup.Group
+	group.SetLimit(8)
 	for i := range list.Items {
 		p := &list.Items[i]
-		var err error
 		switch {
 		case p.DeletionTimestamp != nil && *p.DeletionGracePeriodSeconds != 0:
-			err = h.api.Delete(ctx, p, client.GracePeriodSeconds(0), client.Preconditions{UID: &p.UID})
+			group.Go(func() error {
+				return client.IgnoreNotFound(h.api.Delete(ctx, p, client.GracePeriodSeconds(0), client.Preconditions{UID: &p.UID}))
+			})
 		case p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodPending &&
 			p.Annotations[network.Key(network.DefaultProvider, network.SuffixRouted)] == "true":
-			err = h.handStart(ctx, p)
-		}
-		if client.IgnoreNotFound(err) != nil {
-			return err
+			group.Go(func() error { return client.IgnoreNotFound(h.handStart(ctx, p)) })
 		}
 	}
-	return nil
+	return group.Wait()
 }
 
 // handStart says that the pod runs, or of one that isn't restarted that it has run to its end.

@@ -1,7 +1,7 @@
 //go:build e2e
 
-// Package lifecycle runs what ends pods: hooks, rolling restarts, lost nodes, deleted namespaces, finished Jobs, and a
-// worker that is killed at every step of its work.
+// Package lifecycle runs what ends pods, and what must not: hooks, rolling restarts, lost nodes, deleted namespaces,
+// finished Jobs, namespaces that come and go, a worker that is killed at every step of its work, and a ledger that is lost.
 //
 // Invariant: a sampler looks all the time, and every test ends with empty accounts: no lease, no port, no IP record and
 // no finalizer is left. The worker sweeps more often than by default, so that this shows soon.
@@ -29,10 +29,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/berth-net/berth/e2e/bench"
 	"github.com/berth-net/berth/e2e/cluster"
 	"github.com/berth-net/berth/e2e/sampling"
 	"github.com/berth-net/berth/e2e/suite"
 	"github.com/berth-net/berth/internal/sampler"
+	berthv1alpha1 "github.com/berth-net/berth/pkg/api/berth/v1alpha1"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/ipam/blockstore"
@@ -109,7 +111,7 @@ func startCluster() (*harness, error) {
 func (h *harness) connect(ctx context.Context) error {
 	log.SetLogger(logr.Discard())
 	types := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(types), kubeovnv1.AddToScheme(types)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(types), kubeovnv1.AddToScheme(types), berthv1alpha1.AddToScheme(types)); err != nil {
 		return err
 	}
 	var err error
@@ -216,6 +218,50 @@ func (h *harness) empty(t *testing.T) {
 	began := time.Now()
 	until(ctx, t, "the accounts are empty", h.accounts)
 	t.Logf("accounts empty after another %s", time.Since(began).Round(time.Millisecond))
+}
+
+// metrics reads those of the workers.
+func (h *harness) metrics(ctx context.Context) (bench.Samples, error) {
+	var pods corev1.PodList
+	if err := h.api.List(ctx, &pods, client.InNamespace("berth-system"), client.MatchingLabels{"app.kubernetes.io/name": "berth-worker"}); err != nil {
+		return nil, err
+	}
+	var out bench.Samples
+	for _, p := range pods.Items {
+		text, err := h.Client().CoreV1().Pods(p.Namespace).ProxyGet("http", p.Name, "8082", "metrics", nil).DoRaw(ctx)
+		if err != nil {
+			return nil, err
+		}
+		samples, err := bench.ParseMetrics(text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, samples...)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("no worker tells anything")
+	}
+	return out, nil
+}
+
+// swept waits for so many further sweeps.
+func (h *harness) swept(t *testing.T, n float64) {
+	t.Helper()
+	sweeps := func(ctx context.Context) (float64, error) {
+		m, err := h.metrics(ctx)
+		return m.Sum("berth_sweeps_total", map[string]string{"result": "done"}), err
+	}
+	before, err := sweeps(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t.Context(), t, "the worker has swept", func(ctx context.Context) error {
+		now, err := sweeps(ctx)
+		if err == nil && now < before+n {
+			err = fmt.Errorf("%v of %v times", now-before, n)
+		}
+		return err
+	})
 }
 
 // build builds a program of the work tree.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -41,10 +42,15 @@ func (h *harness) create(t *testing.T, obj client.Object) {
 	}
 }
 
-// subnet makes a subnet for the pods of one namespace. Made before the namespace it goes after it.
+// subnet makes a subnet for the pods of one namespace, of both families when they are joined by commas. Made before the
+// namespace it goes after it.
 func (h *harness) subnet(t *testing.T, namespace, cidr, gateway string) {
 	t.Helper()
-	s := &kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: namespace}, Spec: kubeovnv1.SubnetSpec{Vpc: "ovn-cluster", Protocol: "IPv4",
+	protocol := "IPv4"
+	if strings.Contains(cidr, ",") {
+		protocol = "Dual"
+	}
+	s := &kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: namespace}, Spec: kubeovnv1.SubnetSpec{Vpc: "ovn-cluster", Protocol: protocol,
 		CIDRBlock: cidr, Gateway: gateway, GatewayType: "distributed", Namespaces: []string{namespace}}}
 	h.create(t, s)
 	t.Cleanup(func() { // it is refused while pods hold addresses

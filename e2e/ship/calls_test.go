@@ -5,10 +5,12 @@ package ship
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
@@ -91,26 +93,28 @@ func (h *harness) drainNode(ctx context.Context, t *testing.T) {
 }
 
 // rotate has the certificates of short life replaced, and their authority twice: first because its Secret is lost while
-// webhooks run, then because it is due.
+// webhooks run, then because it is due. Then they get their long lives back: whoever starts meanwhile finds authorities
+// that end soon.
 func (h *harness) rotate(ctx context.Context, t *testing.T) {
 	t.Helper()
 	args := h.args(ctx, t, webhook)
-	h.setArgs(ctx, t, webhook, append(args, shortLives...))
-	first := h.awaitCertificates(ctx, t, "served", nil, nil)
-	h.kubectl(ctx, t, "-n", system, "delete", "secret", "berth-webhook-tls")
-	second := h.awaitCertificates(ctx, t, "signed by the authority that replaces the lost one", first.issuers, first.serials)
-	known := map[string]bool{}
-	for _, s := range []served{first, second} {
-		for i := range s.issuers {
-			known[i] = true
-		}
-	}
-	third := h.awaitCertificates(ctx, t, "signed by the next authority", known, second.serials)
+	h.setArgs(ctx, t, webhook, append(slices.Clone(args), shortLives...))
+	first := h.awaitCertificates(ctx, t, "served", nil)
+	h.loseAuthority(ctx, t)
+	second := h.awaitCertificates(ctx, t, "signed by the authority that replaces the lost one", known(first.issuers, first.serials))
+	before := maps.Clone(first.issuers)
+	maps.Copy(before, second.issuers)
+	third := h.awaitCertificates(ctx, t, "signed by the next authority", known(before, second.serials))
 	t.Logf("authorities %v, then %v, then %v", first.issuers, second.issuers, third.issuers)
 	h.setArgs(ctx, t, webhook, args)
-	// The authority of a minute is still there: it goes, so that the next one lives a year.
-	h.kubectl(ctx, t, "-n", system, "delete", "secret", "berth-webhook-tls")
-	h.awaitCertificates(ctx, t, "served", nil, nil)
+	h.loseAuthority(ctx, t)
+	h.awaitCertificates(ctx, t, "valid for long", func(c *x509.Certificate) bool { return time.Until(c.NotAfter) < time.Hour })
+}
+
+// loseAuthority deletes the Secret of the authority.
+func (h *harness) loseAuthority(ctx context.Context, t *testing.T) {
+	t.Helper()
+	h.kubectl(ctx, t, "-n", system, "delete", "secret", certificateSecret)
 }
 
 // args are those of a Deployment's container.
@@ -134,8 +138,18 @@ func (h *harness) setArgs(ctx context.Context, t *testing.T, name string, args [
 // served is what the webhooks show to who calls them.
 type served struct{ issuers, serials map[string]bool }
 
-// awaitCertificates waits until every webhook shows a certificate that is none of those, and by none of those authorities.
-func (h *harness) awaitCertificates(ctx context.Context, t *testing.T, what string, issuers, serials map[string]bool) served {
+// known tells certificates of these authorities, and these certificates.
+func known(issuers, serials map[string]bool) func(*x509.Certificate) bool {
+	return func(c *x509.Certificate) bool { return issuers[issuerOf(c)] || serials[c.SerialNumber.String()] }
+}
+
+// issuerOf tells an authority from others of its name.
+func issuerOf(c *x509.Certificate) string {
+	return fmt.Sprintf("%s %x", c.Issuer, c.AuthorityKeyId)
+}
+
+// awaitCertificates waits until no webhook shows a certificate that is not wanted; nil wants any.
+func (h *harness) awaitCertificates(ctx context.Context, t *testing.T, what string, unwanted func(*x509.Certificate) bool) served {
 	t.Helper()
 	got := served{}
 	until(ctx, t, "all certificates are "+what, func(ctx context.Context) error {
@@ -145,14 +159,14 @@ func (h *harness) awaitCertificates(ctx context.Context, t *testing.T, what stri
 			return err
 		}
 		for _, p := range pods {
-			issuer, serial, err := certificate(ctx, p)
+			c, err := certificate(ctx, p)
 			if err != nil {
 				return err
 			}
-			if issuers[issuer] || serials[serial] {
-				return fmt.Errorf("%s serves certificate %s of %s", p.Name, serial, issuer)
+			if unwanted != nil && unwanted(c) {
+				return fmt.Errorf("%s shows certificate %s of %s, which ends at %s", p.Name, c.SerialNumber, issuerOf(c), c.NotAfter)
 			}
-			got.issuers[issuer], got.serials[serial] = true, true
+			got.issuers[issuerOf(c)], got.serials[c.SerialNumber.String()] = true, true
 		}
 		if len(got.serials) == 0 {
 			return errors.New("there is no webhook")
@@ -163,19 +177,18 @@ func (h *harness) awaitCertificates(ctx context.Context, t *testing.T, what stri
 }
 
 // certificate is what a webhook shows. The handshake alone tells it: nobody is trusted by it.
-func certificate(ctx context.Context, p corev1.Pod) (issuer, serial string, err error) {
+func certificate(ctx context.Context, p corev1.Pod) (*x509.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	d := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true}}
 	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(p.Status.PodIP, "9443"))
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
 	defer func() { _ = c.Close() }()
 	conn, ok := c.(*tls.Conn)
 	if !ok || len(conn.ConnectionState().PeerCertificates) == 0 {
-		return "", "", fmt.Errorf("%s shows no certificate", p.Name)
+		return nil, fmt.Errorf("%s shows no certificate", p.Name)
 	}
-	leaf := conn.ConnectionState().PeerCertificates[0]
-	return strings.TrimSpace(leaf.Issuer.String()) + fmt.Sprintf(" %x", leaf.AuthorityKeyId), leaf.SerialNumber.String(), nil
+	return conn.ConnectionState().PeerCertificates[0], nil
 }

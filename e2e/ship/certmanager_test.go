@@ -3,8 +3,11 @@
 package ship
 
 import (
+	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,9 +25,10 @@ import (
 	"github.com/berth-net/berth/e2e/cluster"
 )
 
-// certificateName is that of the webhook's Certificate, and of its Secret.
+// Names of the webhook's Certificate, of who issues it, and of its Secret, which has that name whoever writes it.
 const (
 	certificateName   = "berth-webhook"
+	certificateIssuer = "berth-webhook-ca"
 	certificateSecret = "berth-webhook-tls"
 )
 
@@ -40,7 +44,7 @@ func TestCertManager(t *testing.T) {
 			t.Error(err)
 		}
 		h.kubectl(ctx, t, "-n", system, "delete", "certificates,issuers,certificaterequests", "--all")
-		h.kubectl(ctx, t, "-n", system, "delete", "secret", certificateSecret, "berth-webhook-ca", "--ignore-not-found")
+		h.kubectl(ctx, t, "-n", system, "delete", "secret", certificateSecret, certificateIssuer, "--ignore-not-found")
 		h.install(ctx, t, h.overlay(t, "local", h.Repo, nil, nil))
 	})
 	h.install(ctx, t, h.overlay(t, "certmanager", h.Repo, []string{"cert-manager"}, nil))
@@ -51,12 +55,12 @@ func TestCertManager(t *testing.T) {
 		t.Errorf("a pod has annotations %v", p.Annotations)
 	}
 
-	first := h.awaitCertificates(ctx, t, "cert-manager's", nil, nil)
+	first := h.awaitCertificates(ctx, t, "that of the Secret", h.notOfSecret(ctx, t))
 	running := h.processes(t)
 	failed, _ := h.webhookCounts(ctx, t)
 	load := h.startLoad(ctx, t)
 	h.renewCertificate(ctx, t)
-	second := h.awaitCertificates(ctx, t, "renewed", nil, first.serials)
+	second := h.awaitCertificates(ctx, t, "renewed", known(nil, first.serials))
 	load.check(t, "renewal")
 	load.stop()
 	after, _ := h.webhookCounts(ctx, t)
@@ -87,13 +91,16 @@ func (h *harness) startCertManager(ctx context.Context, t *testing.T) *cluster.P
 	return h.run(ctx, t, "certmanager", filepath.Join(dir, "certmanager"), "--kubeconfig="+h.Kubeconfig())
 }
 
-// injected waits until the injector has put the authority of the Secret into all webhooks.
+// injected waits until cert-manager has issued the certificate, and its injector has put the authority into all webhooks.
 func (h *harness) injected(ctx context.Context, t *testing.T) {
 	t.Helper()
 	until(ctx, t, "the authority is injected", func(ctx context.Context) error {
 		var s corev1.Secret
 		if err := h.api.Get(ctx, client.ObjectKey{Namespace: system, Name: certificateSecret}, &s); err != nil {
 			return err
+		}
+		if by := s.Annotations["cert-manager.io/issuer-name"]; by != certificateIssuer {
+			return fmt.Errorf("the Secret's certificate is of issuer %q", by)
 		}
 		var m admissionregistration.MutatingWebhookConfiguration
 		var v admissionregistration.ValidatingWebhookConfiguration
@@ -117,6 +124,20 @@ func (h *harness) injected(ctx context.Context, t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// notOfSecret tells certificates that are another one than the Secret has.
+func (h *harness) notOfSecret(ctx context.Context, t *testing.T) func(*x509.Certificate) bool {
+	t.Helper()
+	var s corev1.Secret
+	if err := h.api.Get(ctx, client.ObjectKey{Namespace: system, Name: certificateSecret}, &s); err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(s.Data[corev1.TLSCertKey])
+	if block == nil {
+		t.Fatalf("Secret %s holds no certificate", certificateSecret)
+	}
+	return func(c *x509.Certificate) bool { return !bytes.Equal(c.Raw, block.Bytes) }
 }
 
 // processes are those of the webhooks.

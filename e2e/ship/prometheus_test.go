@@ -58,7 +58,7 @@ type endpoint struct {
 }
 
 // quietMetrics are documented ones without a sample while nothing goes wrong, or nothing of theirs happens.
-var quietMetrics = []string{"berth_pods_not_wired_total", "berth_sweep_repairs_total"}
+var quietMetrics = []string{"berth_pods_not_wired_total", "berth_sweep_repairs_total", "berth_bind_hook_requests_total"}
 
 // TestPrometheus scrapes the programs by the shipped ServiceMonitor: all are up, every documented metric has samples, and
 // none of the shipped alerts is active on a healthy cluster.

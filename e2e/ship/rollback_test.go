@@ -37,6 +37,12 @@ func TestRollback(t *testing.T) {
 
 	before := h.overlay(t, "before", tree, nil, map[string]string{"berth.dev/webhook": webhookBefore, "berth.dev/finalizer-worker": workerBefore})
 	now := h.overlay(t, "local", h.Repo, nil, nil)
+	t.Cleanup(func() {
+		if ctx := context.WithoutCancel(ctx); t.Failed() {
+			h.kubectl(ctx, t, "-n", system, "patch", "deployment", webhook, "--type=merge", "-p", `{"spec":{"paused":false}}`)
+			h.install(ctx, t, now)
+		}
+	})
 	for _, way := range []struct{ what, overlay, image string }{{"back", before, webhookBefore}, {"forth", now, "berth.dev/webhook"}} {
 		h.mix(ctx, t, way.overlay, way.image)
 		c.spell(t, way.what+", with webhooks of both")
@@ -49,6 +55,7 @@ func TestRollback(t *testing.T) {
 		}
 	}
 	c.stop(ctx)
+	c.tell(t, "in the end")
 	h.remove(ctx, t, workload("demo", "app", 0, false), workload("web", "db", 0, true))
 	h.empty(ctx, t)
 }
@@ -234,6 +241,12 @@ func (c *churn) spell(t *testing.T, during string) {
 		}
 		return nil
 	})
+	c.tell(t, during)
+}
+
+// tell tells what was made and what was wrong since it was asked last.
+func (c *churn) tell(t *testing.T, during string) {
+	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t.Logf("%s: %d pods made", during, c.made)

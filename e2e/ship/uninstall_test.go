@@ -5,6 +5,7 @@ package ship
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -46,8 +47,18 @@ func TestUninstall(t *testing.T) {
 	t.Logf("everything is deleted after %s", time.Since(began).Round(time.Millisecond))
 	h.nothingLeft(ctx, t)
 
+	h.kinds(ctx, t)
 	h.install(ctx, t, local)
 	h.empty(ctx, t)
+}
+
+// kinds installs the kinds, and waits until they are served: objects of theirs can't be applied together with them.
+func (h *harness) kinds(ctx context.Context, t *testing.T) {
+	t.Helper()
+	if err := h.Apply(ctx, filepath.Join(h.Repo, "manifests", "crds")); err != nil {
+		t.Fatal(err)
+	}
+	h.kubectl(ctx, t, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
 }
 
 // stillRun checks that pods are Running with the addresses that they had, without our finalizer.

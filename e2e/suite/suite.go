@@ -1,7 +1,7 @@
 // Package suite is what the suites of tests on local clusters have in common.
 //
 // Invariant: the environment is read here alone: BERTH_E2E_BIN names a directory of programs to run in place of the work
-// tree's, and with BERTH_E2E_KEEP a cluster outlives its tests.
+// tree's, with BERTH_E2E_KEEP a cluster outlives its tests, and with BERTH_LONG tests take the time that they would like.
 package suite
 
 import (
@@ -23,6 +23,9 @@ func Bin() string { return os.Getenv("BERTH_E2E_BIN") }
 
 // Keep tells whether clusters are to outlive their tests.
 func Keep() bool { return os.Getenv("BERTH_E2E_KEEP") != "" }
+
+// Long tells whether tests have time.
+func Long() bool { return os.Getenv("BERTH_LONG") != "" }
 
 // Until waits until ok finds nothing wrong, or ends the test.
 func Until(ctx context.Context, t testing.TB, what string, every, limit time.Duration, ok func(context.Context) error) {

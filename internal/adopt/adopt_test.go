@@ -47,6 +47,14 @@ func without(key string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { delete(p.Annotations, key) }
 }
 
+// wroteBy has the API server remember who wrote an annotation.
+func wroteBy(manager, key string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager,
+			FieldsV1: metav1.NewFieldsV1(fmt.Sprintf(`{"f:metadata":{"f:annotations":{".":{},"f:%s":{}}}}`, key))})
+	}
+}
+
 func ownedBy(group, kind, name string) func(*corev1.Pod) {
 	yes := true
 	return func(p *corev1.Pod) {
@@ -173,12 +181,6 @@ func TestAdoptProblems(t *testing.T) {
 
 // TestAdopt holds what is leased and marked.
 func TestAdopt(t *testing.T) {
-	asked := func(manager, key string) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager,
-				FieldsV1: metav1.NewFieldsV1(fmt.Sprintf(`{"f:metadata":{"f:annotations":{".":{},"f:%s":{}}}}`, key))})
-		}
-	}
 	const one, claim = ipam.Claim("00000000000000000000000000000001"), ipam.Claim("000000000000000000000000000000aa")
 	attached := func(p *corev1.Pod) {
 		p.Annotations["mv.shop.kubernetes.io/ip_address"], p.Annotations["mv.shop.kubernetes.io/cidr"] = "10.18.0.5", "10.18.0.0/24"
@@ -192,7 +194,7 @@ func TestAdopt(t *testing.T) {
 	}{
 		"plain": {input([]corev1.Pod{podAt("a", "10.16.0.5")}, []kubeovnv1.IP{recordAt("a", "10.16.0.5")}),
 			[]string{"10.16.0.5 1 Pod/shop/ a", "MAC 02:00:00:00:00:61 1 Pod/shop/ a"}, []string{"a claim=1 finalizer", "a.shop 1 uid-of-a"}, nil},
-		"asked for": {input([]corev1.Pod{podAt("a", "10.16.0.5", asked("kubectl-create", "ovn.kubernetes.io/ip_address"), asked("kube-ovn-controller", "ovn.kubernetes.io/mac_address"))}, nil),
+		"asked for": {input([]corev1.Pod{podAt("a", "10.16.0.5", wroteBy("kubectl-create", "ovn.kubernetes.io/ip_address"), wroteBy("kube-ovn-controller", "ovn.kubernetes.io/mac_address"))}, nil),
 			[]string{"10.16.0.5 1 Pod/shop/ a requested", "MAC 02:00:00:00:00:61 1 Pod/shop/ a"}, []string{`a claim=1 requested={"ovn":{"ip_address":"10.16.0.5"}} finalizer`}, nil},
 		"an IPAM-only network": {input([]corev1.Pod{podAt("a", "10.16.0.5", attached)}, nil),
 			[]string{"10.16.0.5 1 Pod/shop/ a", "10.18.0.5 1 Pod/shop/ a", "MAC 02:00:00:00:00:61 1 Pod/shop/ a"}, []string{"a claim=1 finalizer"}, nil},

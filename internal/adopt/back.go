@@ -116,6 +116,10 @@ func (b *backer) pod(p *corev1.Pod) {
 			step.Annotations = append(step.Annotations, k)
 		}
 	}
+	// The rule of its ordinals may be the user's, whose StatefulSet then has it, too.
+	if _, has := p.Annotations[network.OrdinalRuleKey]; has && !written(p)[network.OrdinalRuleKey] {
+		step.Annotations = append(step.Annotations, network.OrdinalRuleKey)
+	}
 	if len(step.Annotations) == 0 && !gated && !slices.Contains(p.Finalizers, network.Finalizer) ||
 		b.Subnet != "" && !slices.Contains(subnets, b.Subnet) {
 		return

@@ -24,6 +24,14 @@ func marked(p *corev1.Pod) {
 	p.Finalizers = []string{network.Finalizer}
 }
 
+// ruled gives a pod the rule of its ordinals, as written by somebody.
+func ruled(by string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Annotations[network.OrdinalRuleKey] = network.OrdinalRuleKubeOVN
+		wroteBy(by, network.OrdinalRuleKey)(p)
+	}
+}
+
 func ours(ip *kubeovnv1.IP) {
 	ip.Labels[facts.LabelClaim] = string(theirs)
 	ip.Annotations = map[string]string{facts.AnnotationPodUID: "uid-of-a"}
@@ -58,6 +66,9 @@ func TestHandback(t *testing.T) {
 		"is served": {BackInput{Pods: []corev1.Pod{podAt("a", "10.16.0.5", marked), podAt("b", "10.16.0.6", marked)}, Namespaces: map[string]map[string]string{"shop": {network.LabelInject: "late"}}},
 			[]string{"shop: its new pods would still"}, []string{"a", "b"}, nil, nil},
 		"being deleted": {BackInput{Pods: []corev1.Pod{podAt("a", "10.16.0.5", marked, going)}}, []string{"a: it is being deleted"}, []string{"a"}, nil, nil},
+		"the rule of its ordinals": {BackInput{Pods: []corev1.Pod{podAt("a", "10.16.0.5", marked, ruled("kubectl-berth")), podAt("b", "10.16.0.6", marked, ruled("kube-controller-manager")),
+			podAt("c", "10.16.0.7", ruled("kubectl-berth")), podAt("d", "10.16.0.8", ruled("kubectl-annotate"))}}, nil,
+			[]string{"a and its rule", "b", "c and its rule"}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.in.Catalog = world(nil)
@@ -71,7 +82,11 @@ func TestHandback(t *testing.T) {
 				problems = append(problems, text)
 			}
 			for _, p := range back.Pods {
-				pods = append(pods, p.Pod.Name)
+				text := p.Pod.Name
+				if slices.Contains(p.Annotations, network.OrdinalRuleKey) {
+					text += " and its rule"
+				}
+				pods = append(pods, text)
 				for _, k := range p.Annotations {
 					if _, _, of := network.SplitKey(k); of {
 						t.Errorf("annotation %s is to go", k)

@@ -184,18 +184,18 @@ func (c *cluster) takeOver(ctx context.Context, all *cast, plan adopt.Plan, m *r
 		check(x.Old.Subnet, x.New)
 	}
 	done := c.progress(fmt.Sprintf("of %d objects done", len(plan.Pods)+len(plan.Records)))
-	for _, s := range plan.Pods {
-		if !lost[ipam.Claim(s.Annotations[network.ClaimKey])] {
-			c.attempt(m, c.markPod(ctx, s))
+	m.Failed = append(m.Failed, each(ctx, done, plan.Pods, func(ctx context.Context, s adopt.PodStep) error {
+		if lost[ipam.Claim(s.Annotations[network.ClaimKey])] {
+			return nil
 		}
-		done.add(1)
-	}
-	for _, s := range plan.Records {
-		if !lost[s.Claim] {
-			c.attempt(m, c.markRecord(ctx, s))
+		return c.markPod(ctx, s)
+	})...)
+	m.Failed = append(m.Failed, each(ctx, done, plan.Records, func(ctx context.Context, s adopt.RecordStep) error {
+		if lost[s.Claim] {
+			return nil
 		}
-		done.add(1)
-	}
+		return c.markRecord(ctx, s)
+	})...)
 	return ctx.Err()
 }
 

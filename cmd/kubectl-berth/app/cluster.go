@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -210,8 +211,10 @@ func (c *cluster) eachPod(ctx context.Context, p *progress, do func(*corev1.Pod)
 
 // progress tells how far something long has come, once a second.
 type progress struct {
-	env   *env
-	what  string
+	env  *env
+	what string
+
+	mu    sync.Mutex
 	done  int
 	since time.Time
 }
@@ -221,6 +224,8 @@ func (e *env) progress(what string) *progress {
 }
 
 func (p *progress) add(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.done += n
 	if now := p.env.clock.Now(); now.Sub(p.since) >= time.Second {
 		p.since = now

@@ -85,18 +85,7 @@ func (c *cluster) handback(ctx context.Context, subnet string, dry bool) (*repor
 // giveBack takes the steps in their order. When one fails, the leases stay: they are the only mark of what is left.
 func (c *cluster) giveBack(ctx context.Context, all *cast, plan adopt.Back, marked []client.Object, m *report.Migration) error {
 	done := c.progress(fmt.Sprintf("of %d objects done", len(plan.Pods)+len(plan.Records)+len(plan.Fences)+len(marked)))
-	for _, s := range plan.Pods {
-		c.attempt(m, c.unmarkPod(ctx, s))
-		done.add(1)
-	}
-	for _, r := range plan.Records {
-		c.attempt(m, c.returnRecord(ctx, r))
-		done.add(1)
-	}
-	for _, o := range marked {
-		c.attempt(m, c.stripOne(ctx, o))
-		done.add(1)
-	}
+	m.Failed = slices.Concat(m.Failed, each(ctx, done, plan.Pods, c.unmarkPod), each(ctx, done, plan.Records, c.returnRecord), each(ctx, done, marked, c.stripOne))
 	if err := ctx.Err(); err != nil || len(m.Failed) > 0 {
 		return err
 	}

@@ -69,18 +69,10 @@ func (c *cluster) strip(ctx context.Context) (*report.Uninstall, error) {
 		return nil, err
 	}
 	done := c.progress(fmt.Sprintf("of %d objects done", len(all)))
-	stripped := 0
-	var failed []string
-	for _, o := range all {
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("%d of %d objects done, run it again for the rest: %w", stripped, len(all), err)
-		}
-		if err := c.stripOne(ctx, o); err != nil {
-			failed = append(failed, err.Error())
-		} else {
-			stripped++
-		}
-		done.add(1)
+	failed := each(ctx, done, all, c.stripOne)
+	stripped := len(all) - len(failed)
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%d of %d objects done, run it again for the rest: %w", stripped, len(all), err)
 	}
 	return report.UninstallOf(len(all), stripped, failed), nil
 }
