@@ -3,6 +3,9 @@
 .DEFAULT_GOAL := help
 
 DIR ?= /tmp/berth-cluster
+# Which release of Kubernetes the local cluster runs: make e2e K8S=1.36; hack/tools.sh knows which there are.
+K8S ?= $(BERTH_K8S)
+export BERTH_K8S := $(K8S)
 # Where make image writes, and how it names what it writes.
 IMAGE ?= bin/image
 TAG ?= v0.1.0
