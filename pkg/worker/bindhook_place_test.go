@@ -211,9 +211,12 @@ func TestPlacedAndDeleted(t *testing.T) {
 		w.end("a")
 		w.gone("a")
 		w.clean()
-		if w.worker.placing.placed(p.UID) {
-			t.Error("it is not forgotten")
-		}
+		w.until("it is forgotten", func() error {
+			if w.worker.placing.placed(p.UID) {
+				return errors.New("it is not")
+			}
+			return nil
+		})
 	})
 	t.Run("meanwhile", func(t *testing.T) {
 		gate := make(chan struct{})
