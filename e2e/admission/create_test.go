@@ -69,7 +69,7 @@ func TestNameConflict(t *testing.T) {
 			t.Fatalf("%v, want AlreadyExists", err)
 		}
 	}
-	if n := len(w.mustLeases(t, ns)); n != 4 {
+	if n := len(w.mustLeases(t, ns)); n < 4 { // in a stream of pods some are taken ahead
 		t.Errorf("%d leases after four calls of admission: the case was not there", n)
 	}
 	w.accounts(t)
@@ -170,6 +170,9 @@ func TestDryRun(t *testing.T) {
 	w.clear(t, ns)
 }
 
+// stockEnds is when what was taken ahead is back after the last pod: long before a lease is free that only the sweep finds.
+const stockEnds = 4 * time.Second
+
 // B66: a pod that is deleted at once gives everything back.
 func TestB66CreateDelete(t *testing.T) {
 	w := start(t)
@@ -190,8 +193,10 @@ func TestB66CreateDelete(t *testing.T) {
 	began := time.Now()
 	w.await(t, "all pods are gone", func() bool { return len(w.pods(t, ns)) == 0 })
 	t.Logf("all pods gone %s after the last deletion", time.Since(began).Round(time.Millisecond))
-	if ls := w.mustLeases(t, ns); len(ls) != 0 {
-		t.Errorf("%d leases are left of pods that had the finalizer: %v", len(ls), ls)
+	ended := time.Now()
+	w.await(t, "no lease is left", func() bool { return len(w.mustLeases(t, ns)) == 0 })
+	if took := time.Since(ended); took > stockEnds {
+		t.Errorf("leases of pods that had the finalizer were left for %s", took)
 	}
 	w.accounts(t)
 }
