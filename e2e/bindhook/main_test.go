@@ -111,18 +111,14 @@ func startCluster() (*harness, error) {
 }
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if h := shared.h; h != nil && !suite.Keep() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		h.nb.Close()
-		err := errors.Join(h.sampling.Stop(), h.Down(ctx))
-		cancel()
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
+	suite.Main(m, func(ctx context.Context) error {
+		h := shared.h
+		if h == nil {
+			return nil
 		}
-	}
-	os.Exit(code)
+		h.nb.Close()
+		return errors.Join(h.sampling.Stop(), h.Down(ctx))
+	})
 }
 
 func until(ctx context.Context, t *testing.T, what string, ok func(context.Context) error) {

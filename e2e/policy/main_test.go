@@ -37,16 +37,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if shared.h != nil && !suite.Keep() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := shared.h.Down(ctx); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = max(code, 1)
+	suite.Main(m, func(ctx context.Context) error {
+		if shared.h == nil {
+			return nil
 		}
-	}
-	os.Exit(code)
+		return shared.h.Down(ctx)
+	})
 }
 
 // harness is the control plane with the policies in force, which all tests share.

@@ -96,17 +96,13 @@ func startCluster() (*harness, error) {
 }
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if h := shared.h; h != nil && !suite.Keep() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		err := errors.Join(h.sampling.Stop(), h.Down(ctx))
-		cancel()
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
+	suite.Main(m, func(ctx context.Context) error {
+		h := shared.h
+		if h == nil {
+			return nil
 		}
-	}
-	os.Exit(code)
+		return errors.Join(h.sampling.Stop(), h.Down(ctx))
+	})
 }
 
 // until waits until something comes true, or ends the test.

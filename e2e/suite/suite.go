@@ -6,6 +6,7 @@ package suite
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,6 +27,21 @@ func Keep() bool { return os.Getenv("BERTH_E2E_KEEP") != "" }
 
 // Long tells whether tests have time.
 func Long() bool { return os.Getenv("BERTH_LONG") != "" }
+
+// Main runs a package's tests, and then ends what they share, unless clusters are to outlive them. It does not return.
+func Main(m *testing.M, end func(context.Context) error) {
+	code := m.Run()
+	if !Keep() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		err := end(ctx)
+		cancel()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
 
 // Until waits until ok finds nothing wrong, or ends the test.
 func Until(ctx context.Context, t testing.TB, what string, every, limit time.Duration, ok func(context.Context) error) {
