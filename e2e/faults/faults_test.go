@@ -121,7 +121,7 @@ func TestFaultsShort(t *testing.T) {
 	}
 	seed := number(t, seedVariable, fresh())
 	w := world(t, Options{Seed: seed, Sweep: 5 * time.Second, PendingAge: 40 * time.Second})
-	play(t, w, seed, 1, Plan{Length: time.Duration(number(t, secondsVariable, 60)) * time.Second, Every: 1800 * time.Millisecond, AtOnce: 4, Kinds: kinds(t)})
+	play(t, w, seed, 1, Plan{Length: time.Duration(number(t, secondsVariable, 60)) * time.Second, Every: 1800 * time.Millisecond, AtOnce: 4, Kinds: kinds(t, Kinds())})
 }
 
 // TestFaults plays as many schedules as it is told to, each from another seed, with workers as they are shipped.
@@ -132,5 +132,5 @@ func TestFaults(t *testing.T) {
 	count := number(t, seedsVariable, 1)
 	seed := number(t, seedVariable, fresh())
 	w := world(t, Options{Seed: seed})
-	play(t, w, seed, count, Plan{Length: time.Duration(number(t, secondsVariable, 90)) * time.Second, Every: 2 * time.Second, AtOnce: 4, Kinds: kinds(t)})
+	play(t, w, seed, count, Plan{Length: time.Duration(number(t, secondsVariable, 90)) * time.Second, Every: 2 * time.Second, AtOnce: 4, Kinds: kinds(t, Kinds())})
 }

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	workerapp "github.com/berth-net/berth/cmd/finalizer-worker/app"
@@ -55,7 +56,8 @@ const (
 )
 
 func labKinds() []Kind {
-	return []Kind{WebhookKilled, WorkerKilled, WorkerTwice, WatchStalled, WatchCut, WatchExpired, AnswerLost, APISlow, APIRefuses, BlocksDeleted}
+	return []Kind{WebhookKilled, WorkerKilled, WorkerTwice, WatchStalled, WatchCut, WatchExpired, AnswerLost, APISlow, APIRefuses, BlocksDeleted,
+		ClockWrong}
 }
 
 type lab struct {
@@ -76,41 +78,6 @@ type lab struct {
 	made int
 	// denied are refusals that nobody could expect.
 	denied []string
-}
-
-// program is one that is started again whenever it ends.
-type program struct {
-	mu   sync.Mutex
-	kill context.CancelFunc
-}
-
-// end ends the present run of a program.
-func (p *program) end() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.kill != nil {
-		p.kill()
-	}
-}
-
-// supervise runs a program again and again, until the context ends.
-func (l *lab) supervise(ctx context.Context, running *sync.WaitGroup, run func(context.Context) error) *program {
-	p := &program{}
-	running.Go(func() {
-		for ctx.Err() == nil {
-			life, kill := context.WithCancel(ctx)
-			p.mu.Lock()
-			p.kill = kill
-			p.mu.Unlock()
-			_ = run(life) // it was killed, fenced, or could not reach anything
-			kill()
-			select {
-			case <-ctx.Done():
-			case <-time.After(300 * time.Millisecond):
-			}
-		}
-	})
-	return p
 }
 
 func startLab(t *testing.T, seed uint64) *lab {
@@ -195,16 +162,16 @@ func (l *lab) run() {
 	var running sync.WaitGroup
 	l.t.Cleanup(func() { stop(); running.Wait() })
 	for n := range 2 {
-		l.programs = append(l.programs, l.supervise(ctx, &running, func(ctx context.Context) error {
+		l.programs = append(l.programs, supervise(ctx, &running, func(ctx context.Context, c clock.WithTicker) error {
 			o := webhookapp.DefaultOptions()
 			o.Config, o.Listener, o.OpsListener = rest.CopyConfig(l.through), l.listen(l.hooks), l.listen("127.0.0.1:0")
-			o.Replica, o.Namespace, o.Serve.DrainDelay = fmt.Sprint("webhook-", n), system, 0
+			o.Replica, o.Namespace, o.Serve.DrainDelay, o.Clock = fmt.Sprint("webhook-", n), system, 0, c
 			o.Log, _ = serve.NewLogger(l.log(o.Replica), "info", "json")
 			return webhookapp.Run(ctx, o)
 		}))
 	}
 	for n := range 2 {
-		l.programs = append(l.programs, l.supervise(ctx, &running, l.worker(fmt.Sprint("worker-", n), true)))
+		l.programs = append(l.programs, supervise(ctx, &running, l.worker(fmt.Sprint("worker-", n), true)))
 	}
 }
 
@@ -216,9 +183,10 @@ func (l *lab) log(name string) *os.File {
 	return f
 }
 
-func (l *lab) worker(name string, elect bool) func(context.Context) error {
-	return func(ctx context.Context) error {
+func (l *lab) worker(name string, elect bool) func(context.Context, clock.WithTicker) error {
+	return func(ctx context.Context, c clock.WithTicker) error {
 		o := workerapp.DefaultOptions()
+		o.Clock = c
 		o.Config, o.OpsListener, o.Namespace = rest.CopyConfig(l.through), l.listen("127.0.0.1:0"), system
 		o.Serve.MetricsAddr, o.OVN.Addr, o.Topology = "0", l.northern.Endpoint(), "ensure"
 		o.Networks.PodCIDR, o.Networks.NodeCIDR = "", ""
@@ -345,8 +313,12 @@ func (l *lab) begin(ctx context.Context, s Step) func() {
 	case WorkerTwice:
 		ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 		var running sync.WaitGroup
-		l.supervise(ctx, &running, l.worker("second", false))
+		supervise(ctx, &running, l.worker("second", false))
 		return func() { stop(); running.Wait() }
+	case ClockWrong:
+		p := l.programs[s.Target%len(l.programs)]
+		p.setClock(time.Hour * time.Duration(1-2*(s.Target/len(l.programs))))
+		return func() { p.setClock(0) }
 	case BlocksDeleted:
 		var list berthv1alpha1.AddressBlockList
 		if err := l.objs.List(ctx, &list); err != nil {
@@ -457,7 +429,7 @@ func TestFaultsInMemory(t *testing.T) {
 	l.within(time.Minute, "ready", l.answers)
 	length := time.Duration(number(t, secondsVariable, 12)) * time.Second
 	steps := Schedule(seed, Plan{Length: length, Every: 1200 * time.Millisecond, AtOnce: 3,
-		Kinds: slices.DeleteFunc(kinds(t), func(k Kind) bool { return !slices.Contains(labKinds(), k) })})
+		Kinds: kinds(t, labKinds())})
 	churning, stop := context.WithCancel(t.Context())
 	defer stop()
 	var churn, lasting sync.WaitGroup

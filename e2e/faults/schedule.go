@@ -62,6 +62,9 @@ const (
 	APIRefuses Kind = "api-503"
 	// BlocksDeleted deletes blocks of the ledger, all or every second one.
 	BlocksDeleted Kind = "blocks-deleted"
+	// ClockWrong starts a program again with a clock that is an hour ahead or behind, and later with the right one. Only
+	// programs in this process can be given a clock: a cluster's have the machine's.
+	ClockWrong Kind = "clock-wrong"
 )
 
 // trait is how a kind is drawn.
@@ -88,28 +91,31 @@ func traits() []trait {
 		{WatchStalled, "watches", 1 * s, 15 * s, 1}, {WatchCut, "watches", 1 * s, 8 * s, 1}, {WatchExpired, "watches", 1 * s, 8 * s, 1},
 		{AnswerLost, "answers", 2 * s, 12 * s, 1}, {APISlow, "requests", 5 * s, 15 * s, 1}, {APIRefuses, "requests", 1 * s, 10 * s, 1},
 		{BlocksDeleted, "ledger", 0, 0, 2},
+		{ClockWrong, "clocks", 2 * s, 8 * s, 8},
 	}
 }
 
-// Kinds lists all kinds.
+// Kinds lists all kinds that can be done to a cluster.
 func Kinds() []Kind {
 	var out []Kind
 	for _, t := range traits() {
-		out = append(out, t.kind)
+		if t.kind != ClockWrong {
+			out = append(out, t.kind)
+		}
 	}
 	return out
 }
 
-// ParseKinds reads a list of kinds, joined by commas; empty are all.
-func ParseKinds(text string) ([]Kind, error) {
+// ParseKinds reads a list of kinds, joined by commas, out of those that can be done; empty are all of these.
+func ParseKinds(text string, known []Kind) ([]Kind, error) {
 	if strings.TrimSpace(text) == "" {
-		return Kinds(), nil
+		return known, nil
 	}
 	var out []Kind
 	for word := range strings.SplitSeq(text, ",") {
 		k := Kind(strings.TrimSpace(word))
-		if !slices.Contains(Kinds(), k) {
-			return nil, fmt.Errorf("no fault is called %q: take some of %v, joined by commas", k, Kinds())
+		if !slices.Contains(known, k) {
+			return nil, fmt.Errorf("no fault is called %q here: take some of %v, joined by commas", k, known)
 		}
 		out = append(out, k)
 	}

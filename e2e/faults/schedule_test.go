@@ -75,7 +75,7 @@ func TestScheduleKeepsItsPlan(t *testing.T) {
 }
 
 func TestChosenKinds(t *testing.T) {
-	kinds, err := ParseKinds("etcd-killed, answer-lost")
+	kinds, err := ParseKinds("etcd-killed, answer-lost", Kinds())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,11 +84,14 @@ func TestChosenKinds(t *testing.T) {
 			t.Errorf("%v was not asked for", s)
 		}
 	}
-	if all, err := ParseKinds(" "); err != nil || !cmp.Equal(all, Kinds()) {
+	if all, err := ParseKinds(" ", Kinds()); err != nil || !cmp.Equal(all, Kinds()) {
 		t.Errorf("nothing chosen gives %v, %v", all, err)
 	}
-	if _, err := ParseKinds("etcd-killed,etcd-burnt"); err == nil || !strings.Contains(err.Error(), "etcd-burnt") {
+	if _, err := ParseKinds("etcd-killed,etcd-burnt", Kinds()); err == nil || !strings.Contains(err.Error(), "etcd-burnt") {
 		t.Errorf("an unknown kind gives %v", err)
+	}
+	if _, err := ParseKinds(string(ClockWrong), Kinds()); err == nil {
+		t.Error("a cluster's clocks can't be set, yet are taken")
 	}
 	if got := Schedule(3, plan(func(p *Plan) { p.Kinds = nil })); got != nil {
 		t.Errorf("no kind gives %v", got)

@@ -36,10 +36,10 @@ func number(t *testing.T, variable string, fallback uint64) uint64 {
 // fresh is a seed that nobody has had yet.
 func fresh() uint64 { return uint64(time.Now().UnixNano() & 0xffffff) }
 
-// kinds are those that the environment chooses.
-func kinds(t *testing.T) []Kind {
+// kinds are those that the environment chooses out of the known.
+func kinds(t *testing.T, known []Kind) []Kind {
 	t.Helper()
-	list, err := ParseKinds(os.Getenv(kindsVariable))
+	list, err := ParseKinds(os.Getenv(kindsVariable), known)
 	if err != nil {
 		t.Fatal(err)
 	}
