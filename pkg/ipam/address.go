@@ -99,6 +99,9 @@ func blockOf(s *Subnet, a netip.Addr) Block {
 
 // allows tells whether a lease that the interface has is one that it may have from the source.
 func (s *serving) allows(c Source, h Held) bool {
+	if !c.Subnet.usable.Contains(h.Address) { // its CIDR, or its gateway, is another by now
+		return false
+	}
 	if len(s.ir.Choices) > 0 {
 		f := FamilyOf(h.Address)
 		return slices.ContainsFunc(s.ir.Choices, func(choice []netip.Addr) bool {
@@ -127,7 +130,7 @@ func (s *serving) keep(c Source, h Held, mac MAC) (Held, error) {
 		mac = h.MAC
 	default:
 		x := h.Lease
-		if err := s.fillMAC(c.Subnet, &x); err != nil {
+		if err := s.keepMAC(c.Subnet, &x); err != nil {
 			return Held{}, err
 		}
 		mac = x.MAC
@@ -135,11 +138,15 @@ func (s *serving) keep(c Source, h Held, mac MAC) (Held, error) {
 	return s.reuse(h, mac)
 }
 
-// reuse keeps a lease. A sticky owner's generation is raised, so that a release decided before is void; what a claim
-// holds is as fresh as the claim. The interface's MAC, where it is another now, goes into the lease.
+// renews tells that a lease which is kept gets a new generation: a sticky owner's does, so that a release decided before is
+// void; what a claim holds is as fresh as the claim.
+func (s *serving) renews(x *Lease) bool {
+	return s.request.Shared || s.request.Owner.Sticky() && (!s.request.Existing || x.PodUID != "")
+}
+
+// reuse keeps a lease. The interface's MAC, where it is another now, goes into it.
 func (s *serving) reuse(h Held, mac MAC) (Held, error) {
-	fresh := !s.request.Shared && (!s.request.Owner.Sticky() || s.request.Existing && h.PodUID == "")
-	if s.preview() || fresh && mac == h.MAC {
+	if s.preview() || mac == h.MAC && !s.renews(&h.Lease) {
 		h.MAC = mac
 		return h, nil
 	}
@@ -177,7 +184,7 @@ func (s *serving) claimLease(template Block, want Lease, held func(*Lease) error
 	return s.commit(template, func(b *Block) (step, error) {
 		if x := b.find(want.Address, want.MAC); x != nil {
 			switch {
-			case x.Claim == want.Claim && x.Provider == want.Provider && s.request.Shared:
+			case x.Claim == want.Claim && x.Provider == want.Provider && s.renews(x):
 				return step{lease: b.put(*x), again: true}, nil
 			case x.Claim == want.Claim && x.Provider == want.Provider:
 				return step{lease: x}, nil
@@ -185,8 +192,8 @@ func (s *serving) claimLease(template Block, want Lease, held func(*Lease) error
 				return step{}, held(x)
 			}
 		}
-		if err := settle(b, template.SubnetUID); err != nil {
-			return step{}, err
+		if settle(b, template.SubnetUID) != nil {
+			return step{}, &FormerSubnetError{Subnet: b.Subnet, Block: b.Name, Holder: *b.Leases[0]}
 		}
 		return take(b, want), nil
 	})
@@ -220,13 +227,13 @@ func take(b *Block, x Lease) step {
 
 // commit has apply committed to a block and notes what it made.
 func (s *serving) commit(template Block, apply func(*Block) (step, error)) (Held, error) {
+	if s.preview() {
+		return s.draft(template, apply)
+	}
 	l := s.ledger
 	l.mu.Lock()
 	e := l.entryOf(template)
 	l.mu.Unlock()
-	if s.preview() {
-		return s.draft(e, template, apply)
-	}
 	var made step
 	o := &op{ctx: s.ctx, patient: s.request.patient}
 	o.apply = func(b *Block) (*Lease, error) {
@@ -264,22 +271,27 @@ func (s *serving) commit(template Block, apply func(*Block) (step, error)) (Held
 	return h, nil
 }
 
-// draft applies to what the preview has made of the block so far.
-func (s *serving) draft(e *entry, template Block, apply func(*Block) (step, error)) (Held, error) {
+// draft applies to what the preview has made of the block so far. A block that isn't known stays so: nothing would take it
+// out of the cache again.
+func (s *serving) draft(template Block, apply func(*Block) (step, error)) (Held, error) {
 	l := s.ledger
-	b := s.drafts[e.name]
+	b := s.drafts[template.Name]
 	if b == nil {
 		l.mu.Lock()
-		b = draftOf(e.block, template)
+		var known *Block
+		if e := l.known[template.Name]; e != nil {
+			known = e.block
+		}
+		b = draftOf(known, template)
 		l.mu.Unlock()
-		s.drafts[e.name] = b
+		s.drafts[template.Name] = b
 	}
 	made, err := apply(b)
 	if err != nil {
 		s.unsure = s.unsure || !s.live
 		return Held{}, err
 	}
-	return Held{Block: e.name, Subnet: template.Subnet, Lease: *made.lease}, nil
+	return Held{Block: template.Name, Subnet: template.Subnet, Lease: *made.lease}, nil
 }
 
 // any takes an address that nobody asked for: a sticky owner's former one while it rests, else the one that was not

@@ -125,6 +125,82 @@ func TestB15MACsAreUniqueInTheDomain(t *testing.T) {
 	}
 }
 
+// Whose network gives MACs alone has the same one when it is planned anew, and when its owner comes back.
+func TestMACAloneIsKept(t *testing.T) {
+	for name, again := range map[string]func(*ipam.Allocation) ask{
+		"planned anew": func(a *ipam.Allocation) ask { return ask{claim: a.Claim} },
+		"came back":    func(*ipam.Allocation) ask { return ask{owner: statefulPod("web-0")} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, s := newLedger(t, memstore.New(), "a"), build(t, ipam.SubnetSpec{Name: "s"})
+			first := mustTake(t, l, s, ask{owner: again(&ipam.Allocation{}).owner})
+			want := first.Interfaces[0].MAC
+			preview, err := l.Preview(t.Context(), request(t, s, again(first)))
+			if err != nil || preview.Interfaces[0].MAC != want {
+				t.Errorf("the preview is %+v (%v), want MAC %s", preview, err, want)
+			}
+			back := mustTake(t, l, s, again(first))
+			if got := back.Interfaces[0].MAC; got != want || back.Claim != first.Claim {
+				t.Errorf("MAC %s under %s, want %s under %s", got, back.Claim, want, first.Claim)
+			}
+			if hs := l.Leases(); len(hs) != 1 || hs[0].MAC != want {
+				t.Errorf("held: %+v", hs)
+			}
+		})
+	}
+}
+
+// A release of a MAC that was decided before its owner came back is void, like that of an address.
+func TestReleaseOfAMACThatIsUsedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		cidr        string
+		first, back ask
+	}{
+		"asked for each time": {"10.0.0.0/24", ask{mac: "02:00:00:00:00:01"}, ask{mac: "02:00:00:00:00:01"}},
+		"asked for once":      {"10.0.0.0/24", ask{mac: "02:00:00:00:00:01"}, ask{}},
+		"hashed":              {"fd00::/120", ask{}, ask{}},
+		"alone":               {"", ask{}, ask{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, s := newLedger(t, memstore.New(), "a"), build(t, ipam.SubnetSpec{Name: "s"})
+			if c.cidr != "" {
+				s = subnet(t, "s", "", c.cidr)
+			}
+			c.first.owner, c.back.owner = statefulPod("web-0"), statefulPod("web-0")
+			decided := refs(l, mustTake(t, l, s, c.first))
+			if back := mustTake(t, l, s, c.back); back.Interfaces[0].MAC == (ipam.MAC{}) {
+				t.Error("it came back without MAC")
+			}
+			before := held(l)
+			if err := l.Free(t.Context(), decided...); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(before, held(l)); d != "" {
+				t.Errorf("a release of before took something:\n%s", d)
+			}
+		})
+	}
+}
+
+// A MAC that was lost to somebody else is not used beside it.
+func TestMACThatIsAnothersByNow(t *testing.T) {
+	l, s := newLedger(t, memstore.New(), "a"), subnet(t, "s", "", "10.0.0.0/24")
+	owner := statefulPod("web-0")
+	first := mustTake(t, l, s, ask{owner: owner, mac: "02:00:00:00:00:01"})
+	for _, h := range l.ByClaim(first.Claim) {
+		if !h.Address.IsValid() {
+			if err := l.Free(t.Context(), h.Ref()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	mustTake(t, l, s, ask{mac: "02:00:00:00:00:01"})
+	back := mustTake(t, l, s, ask{owner: owner}).Interfaces[0]
+	if want := ipam.DerivedMAC(back.Addresses()[0]); back.MAC != want || back.Leases[0].MAC != want {
+		t.Errorf("MAC %s, in the lease %s, want %s", back.MAC, back.Leases[0].MAC, want)
+	}
+}
+
 func TestManyAskedForMACs(t *testing.T) {
 	const n = 20_000
 	store, s := memstore.New(), subnet(t, "s", "", "10.0.0.0/16")

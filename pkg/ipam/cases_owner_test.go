@@ -133,6 +133,30 @@ func TestOwnerThatMovedUnseen(t *testing.T) {
 	}
 }
 
+// Whose address is no host address of the subnet any more comes back to another, under the claim that it had.
+func TestOwnerWhoseAddressWentOutOfTheSubnet(t *testing.T) {
+	for name, edited := range map[string]ipam.SubnetSpec{
+		"the CIDR shrank":       {Prefixes: prefixes("10.0.0.0/25"), Gateways: addrs("10.0.0.1")},
+		"the CIDR is another":   {Prefixes: prefixes("10.1.0.0/24"), Gateways: addrs("10.1.0.1")},
+		"it became the gateway": {Prefixes: prefixes("10.0.0.0/24"), Gateways: addrs("10.0.0.200")},
+		"it became the network": {Prefixes: prefixes("10.0.0.200/29"), Gateways: addrs("10.0.0.201")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, owner := newLedger(t, memstore.New(), "a"), statefulPod("web-0")
+			edited.Name = "s"
+			first := mustTake(t, l, subnet(t, "s", "", "10.0.0.0/24"), ask{owner: owner, addrs: []string{"10.0.0.200"}})
+			s := build(t, edited)
+			back := mustTake(t, l, s, ask{owner: owner})
+			if err := s.Check(back.Interfaces[0].Addresses()[0], ipam.Owner{}); err != nil || back.Claim != first.Claim {
+				t.Errorf("it came back to %v under %s: %v", addresses(back), back.Claim, err)
+			}
+			if again := mustTake(t, l, s, ask{owner: owner}); !cmp.Equal(addresses(again), addresses(back)) {
+				t.Errorf("it came back to %v, then to %v", addresses(back), addresses(again))
+			}
+		})
+	}
+}
+
 func TestAllInterfacesOrNone(t *testing.T) {
 	l, s, small := newLedger(t, memstore.New(), "a"), subnet(t, "s", "", "10.0.0.0/24", "fd00::/120"), subnet(t, "small", "", "10.1.0.0/30")
 	takeAll(t, l, small, ipam.IPv4, "")

@@ -44,9 +44,12 @@ func (l *Ledger) submit(e *entry, o *op) (*Lease, error) {
 		e = e2
 	}
 	e.queue = append(e.queue, o)
-	if !e.running {
-		e.running = true
-		go l.commit(e, max(l.Linger, o.patient))
+	if linger := max(l.Linger, o.patient); !e.running {
+		e.running, e.linger, e.hurry = true, linger, make(chan struct{})
+		go l.commit(e, linger, e.hurry)
+	} else if linger < e.linger { // somebody waits for this one
+		e.linger = 0
+		close(e.hurry)
 	}
 	l.mu.Unlock()
 	select {
@@ -61,14 +64,20 @@ func (l *Ledger) submit(e *entry, o *op) (*Lease, error) {
 		return o.lease, o.err
 	default:
 		o.left = true
+		if i := slices.Index(e.queue, o); i >= 0 && !o.frees { // nothing was made of it: a block that can't be written gathers none
+			e.queue = slices.Delete(e.queue, i, i+1)
+		}
 		return nil, context.Cause(o.ctx)
 	}
 }
 
-// commit writes what is queued for e, after a while, until nothing is.
-func (l *Ledger) commit(e *entry, linger time.Duration) {
+// commit writes what is queued for e until nothing is. It lets others join first, for a while or until one is in a hurry.
+func (l *Ledger) commit(e *entry, linger time.Duration, hurry <-chan struct{}) {
 	if linger > 0 {
-		<-l.Clock.After(linger)
+		select {
+		case <-l.Clock.After(linger):
+		case <-hurry:
+		}
 	}
 	for {
 		l.mu.Lock()

@@ -96,6 +96,25 @@ func (e *HeldError) Reason() string { return "AddressHeld" }
 // Unavailable is true.
 func (e *HeldError) Unavailable() bool { return true }
 
+// FormerSubnetError says that an address that was asked for stands in a block with leases of a former subnet of the name:
+// a block is one subnet's at a time.
+type FormerSubnetError struct {
+	Subnet, Block string
+	// Holder has one of the leases.
+	Holder Lease
+}
+
+func (e *FormerSubnetError) Error() string {
+	return fmt.Sprintf("addresses of block %s of subnet %s are still leased from a former subnet of this name, %s by %s: ask for an address elsewhere, or delete the holders first",
+		e.Block, e.Subnet, e.Holder.Address, e.Holder.holder())
+}
+
+// Reason is FormerSubnet.
+func (e *FormerSubnetError) Reason() string { return "FormerSubnet" }
+
+// Unavailable is true.
+func (e *FormerSubnetError) Unavailable() bool { return true }
+
 // MACHeldError says that a MAC that was asked for has a holder in the L2 domain.
 type MACHeldError struct {
 	Domain string

@@ -20,8 +20,11 @@ type judge struct {
 
 // allows tells whether a lease that the interface has will do.
 func allows(p *plot, c ipam.Source, ir ipam.InterfaceRequest, a netip.Addr) bool {
+	if !p.usable(a) {
+		return false
+	}
 	if len(ir.Choices) == 0 {
-		return c.Pool == "" || p.usable(a) && p.pool(a) == c.Pool
+		return c.Pool == "" || p.pool(a) == c.Pool
 	}
 	for _, choice := range ir.Choices {
 		same := slices.ContainsFunc(choice, func(b netip.Addr) bool { return ipam.FamilyOf(a) == ipam.FamilyOf(b) })

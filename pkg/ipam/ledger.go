@@ -64,6 +64,7 @@ type Ledger struct {
 	// takes counts the times that a block was seen to have fewer addresses to give unasked.
 	takes   uint64
 	pending pending
+	reads   map[string]*reads // that are under way, by the subnets
 	stats   Stats
 	// lost tells why subnets, and L2 domains, are closed here.
 	lost map[string]*loss
@@ -89,7 +90,9 @@ type entry struct {
 	cells    []*cell // its places in the random choice; none while its subnet was never asked for
 	queue    []*op
 	running  bool
-	touched  time.Time // when the block was last seen to change
+	linger   time.Duration // how long its committer lets others join, from when it began
+	hurry    chan struct{} // ends that
+	touched  time.Time     // when the block was last seen to change
 }
 
 // New makes a ledger that knows nothing yet: feed it by its Store's watch.
@@ -108,7 +111,7 @@ func New(o Options) (*Ledger, error) {
 	}
 	return &Ledger{Options: o, known: map[string]*entry{}, bySub: map[string]map[*entry]bool{}, spaces: map[string]*space{},
 		claims: map[Claim][]leaseAt{}, owners: map[Owner][]leaseAt{},
-		formerly: map[Owner]map[leaseKey]int64{}, pending: pending{}, lost: map[string]*loss{}}, nil
+		formerly: map[Owner]map[leaseKey]int64{}, pending: pending{}, reads: map[string]*reads{}, lost: map[string]*loss{}}, nil
 }
 
 // entryOf gives the entry of a block, made when missing. l.mu is held.
@@ -335,15 +338,16 @@ func (l *Ledger) Stats() Stats {
 	return l.stats
 }
 
-// Prune deletes blocks that hold no lease and whose addresses have rested, and tells how many. It goes on past
-// blocks that can't be deleted, and returns what stood in the way.
+// Prune deletes blocks that hold no lease, whose addresses have rested, and that were left alone for as long, and tells
+// how many. So what was given back and is remembered nowhere rests too, and who is late to hear of it does not take the
+// block's end for a loss. It goes on past blocks that can't be deleted, and returns what stood in the way.
 func (l *Ledger) Prune(ctx context.Context) (int, error) {
 	l.mu.Lock()
 	now := l.Clock.Now().Unix()
 	var empty []*Block
 	for _, e := range l.known {
 		if e.block != nil && len(e.block.Leases) == 0 && e.block.Version <= FormatVersion && rested(e.block, now, l.Rest) &&
-			(!e.block.MACs() || l.Clock.Since(e.touched) >= l.Rest) { // a bucket remembers nothing of what was freed
+			l.Clock.Since(e.touched) >= l.Rest {
 			empty = append(empty, e.block)
 		}
 	}

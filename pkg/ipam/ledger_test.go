@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -148,6 +150,90 @@ func TestExhaustionIsTrueAcrossReplicas(t *testing.T) {
 	if !errors.As(err, &heldErr) {
 		t.Fatalf("got %v, want a *HeldError", err)
 	}
+}
+
+// A block in which a former subnet of the name has leases is not given from: who asks for an address of it is told so, by a
+// live read.
+func TestAddressBesideLeasesOfAFormerSubnet(t *testing.T) {
+	store := memstore.New()
+	subnets := make([]*ipam.Subnet, 2)
+	for i := range subnets {
+		var err error
+		if subnets[i], err = ipam.NewSubnet(ipam.SubnetSpec{Name: "s", UID: fmt.Sprint("uid-", i), Prefixes: prefixes("10.0.0.0/24")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, elsewhere, static := newLedger(t, store, "a"), newLedger(t, store, "b"), ask{addrs: []string{"10.0.0.6"}}
+	old := mustTake(t, l, subnets[0], ask{addrs: []string{"10.0.0.5"}})
+	if e := refused[*ipam.FormerSubnetError](t, second(take(t, l, subnets[1], static))); !e.Unavailable() || e.Holder.Claim != old.Claim {
+		t.Errorf("refused with %v", e)
+	}
+	mustTake(t, l, subnets[1], ask{})
+	refresh(t, elsewhere)
+	free(t, elsewhere, old)
+	if got := addresses(mustTake(t, l, subnets[1], static)); !cmp.Equal(got, static.addrs) {
+		t.Errorf("got %v, want %v", got, static.addrs)
+	}
+}
+
+// What was given back is remembered nowhere. Its block stays for a while, so that who hears of it late takes its end for no
+// loss.
+func TestBlockOfWhatWasGivenBackStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s := watching(t, memstore.New(), "a"), subnet(t, "s", "", "10.0.0.0/24", "2001:db8::/120")
+		mustTake(t, l, s, ask{addrs: []string{"2001:db8::5"}, families: []ipam.Family{ipam.IPv6}})
+		mustRefuse[*ipam.HeldError](t, second(take(t, l, s, ask{addrs: []string{"10.0.0.5", "2001:db8::5"}})))
+		synctest.Wait()
+		for _, want := range []int{0, 1, 0} {
+			if n, err := l.Prune(t.Context()); err != nil || n != want {
+				t.Errorf("%d blocks were deleted (%v), want %d", n, err, want)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// slowList tells only after a while what there was.
+type slowList struct{ *memstore.Store }
+
+func (s slowList) List(ctx context.Context, subnets ...string) ([]*ipam.Block, error) {
+	bs, err := s.Store.List(ctx, subnets...)
+	time.Sleep(10 * time.Millisecond)
+	return bs, err
+}
+
+// Those who are refused at the same moment share the reads that confirm it, for a list of a large subnet is large; but no
+// read that began before they came.
+func TestRefusalsShareTheirReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, s := memstore.New(), subnet(t, "s", "", "10.0.0.0/28")
+		l, other := newLedger(t, slowList{store}, "a"), newLedger(t, store, "b")
+		pods, _ := takeAll(t, l, s, ipam.IPv4, "")
+		refresh(t, other)
+		before := store.Calls()[memstore.List]
+		each(50, 50, func(int) {
+			var full *ipam.ExhaustedError
+			if _, err := take(t, l, s, ask{}); !errors.As(err, &full) {
+				t.Errorf("got %v, want exhaustion", err)
+			}
+		})
+		if n := store.Calls()[memstore.List] - before; n == 0 || n > 3 {
+			t.Errorf("%d lists for 50 refusals", n)
+		}
+		early := make(chan error, 2)
+		go func() { early <- l.Refresh(t.Context()) }()
+		go func() { early <- l.Refresh(t.Context(), "s") }()
+		time.Sleep(time.Millisecond)
+		free(t, other, pods[0])
+		if got := addresses(mustTake(t, l, s, ask{})); !cmp.Equal(got, addresses(pods[0])) {
+			t.Errorf("got %v, and only %v was free", got, addresses(pods[0]))
+		}
+		for range 2 {
+			if err := <-early; err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 func TestStickyOwner(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Observe tells of a block as it was at its ResourceVersion.
@@ -68,8 +69,65 @@ func (l *Ledger) Refresh(ctx context.Context, subnets ...string) error {
 	return err
 }
 
-// refresh gives the count of takes up to which the cache then shows the blocks as they all were at one moment.
+// reads are the live reads of the same subnets: one at a time, for a list may be large, and many may be refused at once.
+type reads struct {
+	running bool
+	next    *read // that has not begun
+}
+
+// read is one of them, for all who came before it began.
+type read struct {
+	asOf uint64
+	err  error
+	done chan struct{}
+}
+
+// refresh gives the count of takes up to which the cache then shows the blocks as they all were at one moment, after the
+// call began.
 func (l *Ledger) refresh(ctx context.Context, subnets ...string) (asOf uint64, err error) {
+	key := strings.Join(subnets, " ")
+	l.mu.Lock()
+	rs := l.reads[key]
+	if rs == nil {
+		rs = &reads{}
+		l.reads[key] = rs
+	}
+	if rs.next == nil {
+		rs.next = &read{done: make(chan struct{})}
+	}
+	r := rs.next
+	if !rs.running {
+		rs.running = true
+		go l.readAll(context.WithoutCancel(ctx), key, subnets)
+	}
+	l.mu.Unlock()
+	select {
+	case <-r.done:
+		return r.asOf, r.err
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+// readAll reads the subnets until nobody waits for it.
+func (l *Ledger) readAll(ctx context.Context, key string, subnets []string) {
+	for {
+		l.mu.Lock()
+		r := l.reads[key].next
+		l.reads[key].next = nil
+		if r == nil {
+			delete(l.reads, key)
+		}
+		l.mu.Unlock()
+		if r == nil {
+			return
+		}
+		r.asOf, r.err = l.read(ctx, subnets)
+		close(r.done)
+	}
+}
+
+func (l *Ledger) read(ctx context.Context, subnets []string) (asOf uint64, err error) {
 	l.mu.Lock()
 	before, asOf := l.highest(subnets), l.takes
 	l.mu.Unlock()

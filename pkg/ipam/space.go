@@ -63,7 +63,8 @@ func (c *cell) left() int      { return c.free() - c.inflight }
 // spaceOf gives the space of s, made anew when the subnet was edited. l.mu is held.
 func (l *Ledger) spaceOf(s *Subnet) *space {
 	sp := l.spaces[s.name]
-	if sp != nil && sp.subnet == s {
+	if sp != nil && sp.subnet.same(s) {
+		sp.subnet = s
 		return sp
 	}
 	sp = &space{subnet: s, score: l.score, shelfs: map[string]*[2]shelf{"": newShelfs(s.free)}}
@@ -219,7 +220,8 @@ func (l *Ledger) pick(src Source, f Family) (c *cell, freshOnly bool) {
 		return top, true
 	}
 	if first, ok := sh.virgin.next(func(a netip.Addr) uint64 { return l.score(BlockName(s.name, a)) }, func(a netip.Addr) bool {
-		return l.known[BlockName(s.name, a)] != nil
+		e := l.known[BlockName(s.name, a)]
+		return e != nil && len(e.cells) > 0 // else it was named by a ref alone, and comes on no shelf by itself
 	}); ok {
 		if c := l.entryOf(Block{Name: BlockName(s.name, first), Subnet: s.name, SubnetUID: s.uid, First: first}).on(sh); c != nil {
 			c.mine = true
@@ -249,7 +251,7 @@ func (l *Ledger) score(name string) uint64 {
 // virgins walks the blocks of a set of ranges without listing them: a /12 has 16,384 of them, an IPv6 subnet 2^26.
 type virgins struct {
 	ranges []netipx.IPRange
-	cursor netip.Addr // first block of ranges[0] that was not seen yet; invalid: its beginning
+	last   netip.Addr // block that was walked last; a block with several ranges is walked once
 	seen   []netip.Addr
 	back   []netip.Addr
 }
@@ -285,19 +287,15 @@ func (v *virgins) next(score func(netip.Addr) uint64, known func(netip.Addr) boo
 
 func (v *virgins) advance() (netip.Addr, bool) {
 	for len(v.ranges) > 0 {
-		r := v.ranges[0]
-		if !v.cursor.IsValid() {
-			v.cursor = blockFirst(r.From())
+		a := blockFirst(v.ranges[0].From())
+		if v.last.IsValid() && v.last.Compare(a) >= 0 {
+			a = addOffset(v.last, BlockSize-1).Next() // invalid at the end of the address space
 		}
-		a := v.cursor
-		if a.Compare(r.To()) > 0 {
-			v.ranges, v.cursor = v.ranges[1:], netip.Addr{}
+		if !a.IsValid() || a.Compare(v.ranges[0].To()) > 0 {
+			v.ranges = v.ranges[1:]
 			continue
 		}
-		v.cursor = addOffset(a, BlockSize-1).Next()
-		if !v.cursor.IsValid() { // the end of the address space
-			v.ranges = v.ranges[1:]
-		}
+		v.last = a
 		return a, true
 	}
 	if n := len(v.back); n > 0 {

@@ -41,8 +41,8 @@ type Stock struct {
 
 	mu    sync.Mutex
 	lots  map[likeness]*lot
-	asked []likeness     // since the last look
-	has   map[Source]int // sets of leases of it that are ready or being made
+	asked []likeness    // since the last look
+	has   map[place]int // sets of leases of it that are ready or being made
 	// dropped are leases that nobody will get.
 	dropped []*prepared
 	stats   StockStats
@@ -56,6 +56,11 @@ type likeness struct {
 	owner      Owner
 	interfaces string
 }
+
+// place is a source, whatever its subnet looks like now.
+type place struct{ subnet, pool string }
+
+func placeOf(s Source) place { return place{s.Subnet.name, s.Pool} }
 
 // lot is the stock for requests that are alike.
 type lot struct {
@@ -105,7 +110,7 @@ type prepared struct {
 // server's creation may take, age must stay well below the time after which a worker frees leases that no pod carries. The
 // stock is empty while Run doesn't run.
 func NewStock(l *Ledger, age time.Duration) *Stock {
-	return &Stock{Ledger: l, age: age, lots: map[likeness]*lot{}, has: map[Source]int{}, wake: make(chan struct{}, 1)}
+	return &Stock{Ledger: l, age: age, lots: map[likeness]*lot{}, has: map[place]int{}, wake: make(chan struct{}, 1)}
 }
 
 // Take gives leases of the stock where it has such as are asked for; otherwise it does what the ledger does, to which
@@ -133,9 +138,9 @@ func (s *Stock) StockStats() StockStats {
 // Run takes leases ahead, and gives back what nobody asked for, until ctx ends; then it gives back all that is left.
 func (s *Stock) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
+	var look <-chan time.Time // goes on while requests come: they are not about what nobody asks for
 	for ctx.Err() == nil {
-		var look <-chan time.Time
-		if s.stocked() {
+		if look == nil && s.stocked() {
 			look = s.Clock.After(stockLook)
 		}
 		select {
@@ -143,6 +148,7 @@ func (s *Stock) Run(ctx context.Context) error {
 		case <-s.wake:
 			s.tidy(ctx, &wg, s.askedNow())
 		case <-look:
+			look = nil
 			s.tidy(ctx, &wg, s.all())
 		}
 	}
@@ -175,7 +181,7 @@ func likenessOf(r Request) (likeness, bool) {
 // same tells that both requests take from the same subnets, as they are now.
 func same(a, b Request) bool {
 	return slices.EqualFunc(a.Interfaces, b.Interfaces, func(x, y InterfaceRequest) bool {
-		return slices.Equal(x.Candidates, y.Candidates)
+		return slices.EqualFunc(x.Candidates, y.Candidates, func(c, d Source) bool { return c.Pool == d.Pool && c.Subnet.same(d.Subnet) })
 	})
 }
 
@@ -194,9 +200,8 @@ func (s *Stock) fetch(k likeness, r Request) *prepared {
 	}
 	if !same(l.like, r) {
 		s.dropAll(l)
-		l.like = r
 	}
-	l.asked, l.moment = now, r.Moment
+	l.like, l.asked, l.moment = r, now, r.Moment
 	l.rate.add(now)
 	for len(l.ready) > 0 {
 		p := l.ready[0]
@@ -233,9 +238,9 @@ func (s *Stock) look() {
 // count notes that there are so many more sets of such leases.
 func (s *Stock) count(like Request, more int) {
 	for _, i := range like.Interfaces {
-		c := i.Candidates[0]
-		if s.has[c] += more; s.has[c] == 0 {
-			delete(s.has, c)
+		p := placeOf(i.Candidates[0])
+		if s.has[p] += more; s.has[p] == 0 {
+			delete(s.has, p)
 		}
 	}
 }
@@ -299,10 +304,10 @@ func (s *Stock) tidy(ctx context.Context, wg *sync.WaitGroup, which []likeness) 
 	}
 }
 
-// make takes leases for the lot.
+// make takes leases for the lot. What is under way when the stock ends is awaited, and given back like the rest.
 func (s *Stock) make(ctx context.Context, l *lot, like Request, moment time.Time) {
 	made := s.Clock.Now()
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Timeout)
 	defer cancel()
 	p, err := s.prepare(ctx, like)
 	s.mu.Lock()
@@ -399,7 +404,7 @@ func (s *Stock) spare(like Request) (keep, more bool) {
 			free, size := s.room(c, f)
 			least := max(size/stockLeft, stockMin)
 			keep = keep && free >= least
-			more = more && free >= least+least/2 && s.has[c] < size/stockShare
+			more = more && free >= least+least/2 && s.has[placeOf(c)] < size/stockShare
 		}
 	}
 	return keep, keep && more

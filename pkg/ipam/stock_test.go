@@ -24,6 +24,9 @@ type shop struct {
 	subnet *ipam.Subnet
 	// ahead is how far the clock that stamps requests is before the shop's own.
 	ahead time.Duration
+	// stop ends the stock, done tells that it has ended, close waits for it.
+	stop  func()
+	done  chan struct{}
 	close func()
 }
 
@@ -34,14 +37,14 @@ func inShop(t *testing.T, cidrs []string, test func(*shop)) {
 		w := &shop{T: t, store: memstore.New(), subnet: subnet(t, "s", "", cidrs...)}
 		w.stock = ipam.NewStock(watching(t, w.store, "a"), stockAge)
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
+		w.stop, w.done = cancel, make(chan struct{})
 		go func() {
-			defer close(done)
+			defer close(w.done)
 			if err := w.stock.Run(ctx); err != nil {
 				t.Error(err)
 			}
 		}()
-		w.close = func() { cancel(); <-done; synctest.Wait() }
+		w.close = func() { cancel(); <-w.done; synctest.Wait() }
 		test(w)
 		w.close()
 		time.Sleep(time.Second) // the last retries of what nobody waits for
@@ -166,6 +169,77 @@ func TestStockEndsEmpty(t *testing.T) {
 		w.close()
 		if n := len(w.stock.Leases()); n != len(mine) {
 			w.Errorf("%d leases, want %d", n, len(mine))
+		}
+	})
+}
+
+// TestStockEndsWhileItTakes holds that what is being taken when the stock ends is awaited: the process ends with it.
+func TestStockEndsWhileItTakes(t *testing.T) {
+	inShop(t, []string{"10.0.0.0/16"}, func(w *shop) {
+		mine := []*ipam.Allocation{w.take(), w.take(), w.take()}
+		release := w.halt()
+		w.settle()
+		w.stop()
+		synctest.Wait()
+		select {
+		case <-w.done:
+			w.Error("it ended before what it was taking was given back")
+		default:
+		}
+		release()
+		w.close()
+		if n := len(w.stock.Leases()); n != len(mine) {
+			w.Errorf("%d leases, want %d", n, len(mine))
+		}
+	})
+}
+
+// TestStockOfAnIdleNamespace has one namespace ask on and on, and another no more: the other's leases go back as if it were
+// alone.
+func TestStockOfAnIdleNamespace(t *testing.T) {
+	inShop(t, []string{"10.0.0.0/16"}, func(w *shop) {
+		mine := w.warm()
+		for range 60 {
+			if _, err := w.stock.Take(w.Context(), w.request(ask{owner: ipam.PodOwner("busy")})); err != nil {
+				w.Fatal(err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		left := slices.DeleteFunc(w.stock.Leases(), func(h ipam.Held) bool { return h.Owner.Namespace == "busy" })
+		if len(left) != len(mine) {
+			w.Errorf("%d leases of the namespace that asked %d times, three seconds ago", len(left), len(mine))
+		}
+	})
+}
+
+// TestStockDelaysNobody has somebody ask who meets the leases that are taken ahead while these wait for each other.
+func TestStockDelaysNobody(t *testing.T) {
+	inShop(t, []string{"10.0.0.0/16", "fd00::/64"}, func(w *shop) {
+		w.take()
+		w.take()
+		w.take()
+		synctest.Wait()
+		began, writes := time.Now(), w.store.Calls()[memstore.Write]
+		if _, err := w.stock.Take(w.Context(), w.request(ask{owner: ipam.PodOwner("other")})); err != nil {
+			w.Fatal(err)
+		}
+		if waited := time.Since(began); waited > 0 {
+			w.Errorf("it waited for %s", waited)
+		}
+		if n := w.store.Calls()[memstore.Write] - writes; n != 2 {
+			w.Errorf("%d writes for both families, and what joined them", n)
+		}
+	})
+}
+
+// TestStockOfASubnetReadAnew has the subnet's object change in what does not count here, as its status does.
+func TestStockOfASubnetReadAnew(t *testing.T) {
+	inShop(t, []string{"10.0.0.0/16"}, func(w *shop) {
+		w.warm()
+		w.subnet = subnet(w.T, "s", "", "10.0.0.0/16")
+		w.take()
+		if w.served() != 1 {
+			w.Errorf("%d were served, want 1", w.served())
 		}
 	})
 }

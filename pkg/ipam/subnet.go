@@ -2,8 +2,10 @@ package ipam
 
 import (
 	"encoding/hex"
+	"maps"
 	"math/bits"
 	"net/netip"
+	"slices"
 
 	"go4.org/netipx"
 )
@@ -56,6 +58,11 @@ type Subnet struct {
 type region struct {
 	all    *netipx.IPSet
 	random [2]*netipx.IPSet
+}
+
+// same tells that both have the same addresses.
+func (r *region) same(o *region) bool {
+	return r.all.Equal(o.all) && r.random[0].Equal(o.random[0]) && r.random[1].Equal(o.random[1])
 }
 
 func (r *region) of(f Family) *netipx.IPSet {
@@ -195,6 +202,14 @@ func (s *Subnet) region(pool string) *region {
 		return s.free
 	}
 	return s.pools[pool]
+}
+
+// same tells that nothing that counts here was edited between the two: of one object there are many, for its status changes
+// with every pod.
+func (s *Subnet) same(o *Subnet) bool {
+	return s == o || s.name == o.name && s.uid == o.uid && s.domain == o.domain && s.closed == o.closed && slices.Equal(s.prefixes, o.prefixes) &&
+		maps.Equal(s.gateways, o.gateways) && maps.Equal(s.reserved, o.reserved) && s.usable.Equal(o.usable) && s.held.Equal(o.held) &&
+		s.free.same(o.free) && maps.EqualFunc(s.pools, o.pools, (*region).same)
 }
 
 // Name of the subnet.

@@ -52,6 +52,19 @@ func (s *serving) fillMAC(sub *Subnet, want *Lease) error {
 	return s.hashedMAC(sub, want)
 }
 
+// keepMAC has x keep the MAC that it has, whose own lease is renewed with it; or gives it another, when that is somebody
+// else's by now.
+func (s *serving) keepMAC(sub *Subnet, x *Lease) error {
+	if x.MAC != (MAC{}) && !x.MAC.Derived() && s.renews(x) {
+		var held *MACHeldError
+		if err := s.leaseMAC(sub, x.MAC, false); !errors.As(err, &held) {
+			return err
+		}
+		x.MAC = MAC{}
+	}
+	return s.fillMAC(sub, x)
+}
+
 // hashedMAC leases a MAC for an interface that has only an IPv6 address.
 func (s *serving) hashedMAC(sub *Subnet, want *Lease) error {
 	m, err := s.firstMAC(sub, func(salt uint32) (MAC, error) { return HashedMAC(want.Address, salt), nil })
@@ -63,7 +76,7 @@ func (s *serving) hashedMAC(sub *Subnet, want *Lease) error {
 func (s *serving) anyMAC(sub *Subnet) (MAC, error) {
 	for _, h := range s.have {
 		if h.Provider == s.ir.Provider && !h.Address.IsValid() && h.Subnet == sub.domain {
-			kept, err := s.reuse(h, MAC{})
+			kept, err := s.reuse(h, h.MAC)
 			return kept.MAC, err
 		}
 	}
