@@ -32,8 +32,13 @@ func (pl *planner) candidates(n *net, i *Interface, pool string) {
 			pl.warn("IPPool %s: spec.ips: %v: left out", c.Pool, err)
 		}
 	}
+	before := len(pl.errs)
 	pl.fitFamily(n, i)
 	pl.fitChoices(n, i)
+	if len(pl.errs) == before && n.provider == DefaultProvider {
+		pl.fitList(n, i)
+		pl.unrouted(i)
+	}
 }
 
 // subnets gives the usable subnets in order; false when there is none, which is noted.
@@ -191,6 +196,48 @@ func (pl *planner) misfit(n *net, i *Interface, choice []netip.Addr, why []error
 			pl.invalid(n, SuffixAddress, join(choice), err)
 		}
 	}
+}
+
+// fitList tells of a value of ip_pool that the nodes' daemon doesn't take in a subnet that the pod may come to. It looks at
+// that of the default network again, beside the subnet's CIDR, and would never plug the pod in.
+func (pl *planner) fitList(n *net, i *Interface) {
+	text := pl.pod.Annotations[Key(n.provider, SuffixPool)]
+	if text == "" {
+		return
+	}
+	if bad := slices.DeleteFunc(slices.Clone(i.Candidates), func(c Candidate) bool { return daemonTakes(text, c.Set) }); len(bad) > 0 {
+		pl.invalidOwn(n, SuffixPool, text, fmt.Errorf("the nodes' daemon wants an address of subnet %s between any two semicolons, without blanks and mask: "+
+			"leave empty entries away, and list single addresses of several subnets by commas", names(bad)))
+	}
+}
+
+// daemonTakes tells whether the nodes' daemon takes a value of ip_pool in a subnet. What is no list is a pool's name to it.
+func daemonTakes(text string, s *ipam.Subnet) bool {
+	if _, err := netip.ParseAddr(text); err != nil && !strings.ContainsAny(text, ",;") {
+		return true
+	}
+	for entry := range strings.SplitSeq(text, ";") {
+		if !daemonFinds(entry, s) {
+			return false
+		}
+	}
+	return true
+}
+
+// daemonFinds tells whether the nodes' daemon finds an address of the subnet in an entry: it stops at the first, unless
+// something stands before it that is no address. One with blanks around it is an address, and in no subnet.
+func daemonFinds(entry string, s *ipam.Subnet) bool {
+	for word := range strings.SplitSeq(entry, ",") {
+		a, err := netip.ParseAddr(strings.TrimSpace(word))
+		if err != nil {
+			return false
+		}
+		prefix, ok := s.Prefix(ipam.FamilyOf(a.Unmap()))
+		if ok && prefix.Contains(a.Unmap()) && word == strings.TrimSpace(word) {
+			return true
+		}
+	}
+	return false
 }
 
 func check(s *ipam.Subnet, addresses []netip.Addr, reservation ipam.Owner) error {

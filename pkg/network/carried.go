@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -112,4 +113,13 @@ func (c Catalog) SubnetOf(n CarriedInterface) string {
 		}
 	}
 	return found
+}
+
+// alone tells that a network of a pod has addresses alone, and another CNI plugs it in: by its subnet, and where that is
+// gone by the annotation that only networks with a port are given.
+func (c Catalog) alone(n CarriedInterface) bool {
+	if s := c.Subnets[cmp.Or(n.Subnet, c.SubnetOf(n))]; s.Object != nil {
+		return !isOVN(s.Object)
+	}
+	return n.Subnet == ""
 }

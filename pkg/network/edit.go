@@ -102,7 +102,7 @@ func Replan(p Pod, have Having, ns Namespace, cat Catalog, cfg Config) (Edit, fi
 		return e, pl.errs
 	}
 	e.Plug.Requested = requestedValue(requested)
-	e.leave(p, have, named, pl.given)
+	e.leave(pl, have, named)
 	return e, nil
 }
 
@@ -139,13 +139,13 @@ func (pl *planner) keeps(n *net) {
 }
 
 // leave works out what goes.
-func (e *Edit) leave(p Pod, have Having, named, has map[string]bool) {
-	stays := maps.Clone(named)
+func (e *Edit) leave(pl *planner, have Having, named map[string]bool) {
+	p, stays := pl.pod, maps.Clone(named)
 	for _, c := range Carried(p.Annotations) {
-		if !has[c.Provider] || named[c.Provider] {
+		if !pl.given[c.Provider] || named[c.Provider] {
 			continue
 		}
-		if have.Running && p.Annotations[Key(c.Provider, SuffixSubnet)] == "" && pluggedIn(p.Annotations, c) {
+		if have.Running && pl.cat.alone(c) && pluggedIn(p.Annotations, c) {
 			e.InUse = append(e.InUse, c.Provider)
 			stays[c.Provider] = true
 			continue

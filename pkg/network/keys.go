@@ -68,6 +68,9 @@ const (
 	SuffixSecurityGroups  = "security_groups"
 	SuffixPortVips        = "port_vips"
 	SuffixAaps            = "aaps"
+	suffixEIP             = "eip"
+	suffixSNAT            = "snat"
+	suffixNorthGateway    = "north_gateway"
 )
 
 const (

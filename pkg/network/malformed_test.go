@@ -24,16 +24,15 @@ func vip(name, subnet, namespace, v4 string) *kubeovnv1.Vip {
 
 // Every annotation by which users ask takes good values and refuses bad ones by its name and value.
 func TestB28EveryAnnotation(t *testing.T) {
-	natural := values{good: []string{"0", "10", " 7 "}, bad: []string{"-1", "1.5", "ten", "1e3", "99999999999999999999"}}
-	decimal := values{good: []string{"0", "10", "1.5"}, bad: []string{"-1", "x", "NaN", "-Inf", "1e99"}}
-	truth := values{good: []string{"true", "false"}, bad: []string{"True", "yes", "1"}}
-	addresses := values{good: []string{"10.16.0.7", "10.16.0.7, fd00::7,", ","}, bad: []string{"x", "10.16.0.7,y", "10.16.0.300", "fe80::1%eth0"}}
-	one := values{good: []string{"10.16.0.7", "10.16.0.7/24"}, bad: []string{"x", "10.16.0.7,10.16.0.8", "10.16.0.7,fd00::7", ","}}
+	natural := values{good: []string{"0", "10"}, bad: []string{"-1", "1.5", "ten", "1e3", "NaN", "-Inf", "99999999999999999999", " 7 ", " "}}
+	truth := values{good: []string{"true", "false"}, bad: []string{"True", "yes", "1", " true"}}
+	addresses := values{good: []string{"10.16.0.7", "10.16.0.7, fd00::7,", ","}, bad: []string{"x", "10.16.0.7,y", "10.16.0.300", "fe80::1%eth0", "10.16.0.7/24", "10.16.0.7,fd00::7/64"}}
+	one := values{good: []string{"10.16.0.7", " fd00::7 "}, bad: []string{"x", "10.16.0.7,10.16.0.8", "10.16.0.7,fd00::7", ",", "10.16.0.7/24"}}
 	dhcp := values{good: []string{"mtu=1400", "router=10.0.0.1, dns_server={1.1.1.1;8.8.8.8}", ","}, bad: []string{"mtu", "=1", "mtu=", "mtu=1,x"}}
 	each := map[string]values{ // of every network
 		"ingress_rate": natural, "egress_rate": natural, "ingress_burst": natural, "egress_burst": natural,
-		"latency": decimal, "limit": decimal, "jitter": decimal,
-		"loss":          {good: []string{"0", "100", "0.5"}, bad: []string{"101", "-1", "x", "NaN"}},
+		"latency": natural, "limit": natural, "jitter": natural,
+		"loss":          {good: []string{"0", "100", "0.5"}, bad: []string{"101", "-1", "x", "NaN", " 5"}},
 		"port_security": truth, "layer2_forward": truth, "mirror": truth, "default_route": truth,
 		"dhcp-v4-options": dhcp, "dhcp-v6-options": dhcp,
 		"routes": {good: []string{"[]", `[{"gw":"10.16.0.1"}]`, `[{"dst":"10.0.0.0/8","gw":"10.16.0.1"}]`, `[{"dst":"fd00::/8","gw":"fd00::1"}]`},
@@ -41,7 +40,7 @@ func TestB28EveryAnnotation(t *testing.T) {
 		"port_vips":           addresses,
 		"security_groups":     {good: []string{"web", "web , db,", ","}, bad: []string{"nope", "web,nope", "a-b", strings.Repeat("g", 253)}},
 		"activation_strategy": {good: []string{"rarp", "anything"}},
-		"ip_family":           {bad: []string{"IPv4", "4", "dual"}},
+		"ip_family":           {bad: []string{"IPv4", "4", "dual", " ipv4"}},
 		"ip_address":          {bad: []string{"foo", "10.16.0.300", "10.16.0.7,foo", "10.16.0.7;10.16.0.8", "fe80::1%eth0", "10.16.0.1/33"}},
 		"mac_address":         {bad: []string{"zz", "02:00:00:00:00", "01:00:00:00:00:01", "00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff", "02:00:00:00:00:00:00:01"}},
 		"ip_pool":             {bad: []string{"10.16.0.7,foo", "foo;bar", ";", ",", "10.16.0.7;10.16.0.7", "10.16.0.7,10.16.0.8;10.16.0.9", "10.16.0.0/16;", "no-pool"}},
@@ -50,7 +49,7 @@ func TestB28EveryAnnotation(t *testing.T) {
 	for provider, own := range map[string]map[string]values{
 		"ovn": {
 			"ip_family": {good: []string{"ipv4"}, bad: []string{"ipv6"}}, "ip_address": {good: []string{"10.16.0.7", "10.16.0.7,", " 10.16.0.7 , ", "10.16.0.7/24", "::ffff:10.16.0.7", ","}, bad: []string{"10.99.0.7", "10.16.0.1", "10.16.0.0", "10.16.255.255", "fd00::7"}},
-			"mac_address": {good: []string{"02:00:00:00:00:01", "02-00-00-00-00-01", "0200.0000.0001", "02:AB:00:00:00:01"}}, "ip_pool": {good: []string{"p", " p ", "10.16.0.7", "10.16.0.7,10.16.0.8", "10.16.0.7;10.16.0.8;"}, bad: []string{"10.99.0.7", "10.16.0.7;10.16.0.1"}},
+			"mac_address": {good: []string{"02:00:00:00:00:01", "02-00-00-00-00-01", "0200.0000.0001", "02:AB:00:00:00:01"}}, "ip_pool": {good: []string{"p", " p ", "10.16.0.7", " 10.16.0.7 ", "10.16.0.7,10.16.0.8", "10.16.0.7, 10.16.0.8,", "10.16.0.7;10.16.0.8"}, bad: []string{"10.99.0.7", "10.16.0.7;10.16.0.1", "10.16.0.7;10.16.0.8;"}},
 			"logical_switch": {good: []string{"ovn-default", " red ", ""}, bad: []string{"join", "s1", "broken", "lost"}},
 			"eip":            one, "snat": one, "north_gateway": addresses, "vip": {good: []string{"v", " v "}, bad: []string{"nope", "other"}}, "aaps": {good: []string{"v", "v,", ","}, bad: []string{"nope", "v,other"}},
 		},

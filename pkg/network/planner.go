@@ -68,6 +68,9 @@ func (pl *planner) plan(n *net) Interface {
 	i := Interface{Provider: n.provider, IPAMOnly: n.ipamOnly, NICType: strings.TrimSpace(n.asked[SuffixNICType])}
 	var err error
 	var static []netip.Addr
+	if n.ipamOnly {
+		pl.unmade(n)
+	}
 	if i.NICType != "" && !slices.Contains(nicTypes(), i.NICType) {
 		pl.invalid(n, SuffixNICType, n.asked[SuffixNICType], fmt.Errorf("it is none of %s", strings.Join(nicTypes(), ", ")))
 	}
@@ -97,9 +100,18 @@ func (pl *planner) plan(n *net) Interface {
 	return i
 }
 
-// family reads ip_family.
+// unmade warns of what is asked of an interface that another CNI makes.
+func (pl *planner) unmade(n *net) {
+	for _, suffix := range []string{SuffixMAC, SuffixNICType} {
+		if v := strings.TrimSpace(n.own[suffix]); v != "" {
+			pl.warn("%s=%q was ignored: another CNI plugs the pod into the network %s", Key(n.provider, suffix), v, n.provider)
+		}
+	}
+}
+
+// family reads ip_family, with the blanks around it: the nodes' daemon takes none.
 func (pl *planner) family(n *net, i *Interface) {
-	text := pl.input(n, SuffixFamily)
+	text := pl.pod.Annotations[Key(n.provider, SuffixFamily)]
 	if text == "" {
 		return
 	}

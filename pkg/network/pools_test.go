@@ -47,7 +47,7 @@ func TestB20ListByOrdinal(t *testing.T) {
 		"no ordinal, any entry":     {member("web", "web-x", poolKey, two), entry("ovn-default", "10.16.0.5;10.16.0.6")},
 		"no set, any entry":         {annotated(poolKey, three), entry("ovn-default", "10.16.0.5;10.16.0.6;10.16.0.7")},
 		"another group, any entry":  {controlled(member("web", "web-1", poolKey, two), "example.com/v1", "StatefulSet", "web"), entry("ovn-default", "10.16.0.5;10.16.0.6")},
-		"an unused entry elsewhere": {member("web", "web-0", poolKey, "10.16.0.5;10.99.0.6"), entry("ovn-default", "10.16.0.5")},
+		"an unused entry elsewhere": {member("web", "web-0", poolKey, "10.16.0.5,10.99.0.6"), entry("ovn-default", "10.16.0.5")},
 		"its entry elsewhere":       {member("web", "web-1", poolKey, "10.16.0.5;10.99.0.6"), result{Errors: []string{poolKey + `]: Invalid value: "10.99.0.6"`}}},
 	}
 	for name, c := range cases {

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 )
 
 // validate checks every annotation by which users ask for something, of all networks.
@@ -32,12 +34,13 @@ func (pl *planner) validate(nets []*net) {
 	pl.unread(nets)
 }
 
-// values checks the values that any network may have, and tells of each.
+// values checks the values that any network may have, and tells of each. They are checked with the blanks around them: the
+// nodes' daemon reads many of them, and takes none.
 func (pl *planner) values(tell func(key, provider string, err error)) {
 	checks := pl.checks()
 	for _, key := range slices.Sorted(maps.Keys(pl.pod.Annotations)) {
 		provider, suffix, ok := SplitKey(key)
-		value := strings.TrimSpace(pl.pod.Annotations[key])
+		value := pl.pod.Annotations[key]
 		if check := checks[suffix]; ok && check != nil && value != "" {
 			tell(key, provider, check(value))
 		}
@@ -72,21 +75,37 @@ func (pl *planner) unread(nets []*net) {
 		if !ok || !asks || value == "" || read[key] || claimed && Output(key) {
 			continue
 		}
-		if suffix == SuffixFamily { // the daemon looks at this one for every network
-			if _, err := ParseFamily(value); err != nil {
-				pl.errs = append(pl.errs, field.Invalid(annotationPath(key), pl.pod.Annotations[key], err.Error()))
-				continue
-			}
+		if err := daemonReads(provider, suffix, pl.pod.Annotations[key]); err != nil && len(nets) > 0 {
+			pl.errs = append(pl.errs, field.Invalid(annotationPath(key), pl.pod.Annotations[key], err.Error()))
+			continue
 		}
 		pl.warn("%s is for the network %q, or an interface of it, which the pod has not: ignored", key, provider)
 	}
+}
+
+// daemonReads tells what the nodes' daemon has against a value that nobody else reads: it looks at the families of all
+// networks, and at the default network's pool also where another network is the default.
+func daemonReads(provider, suffix, value string) error {
+	if suffix == SuffixFamily {
+		_, err := ParseFamily(value)
+		return err
+	}
+	if suffix != SuffixPool || provider != DefaultProvider || !strings.ContainsAny(value, ",;") {
+		return nil
+	}
+	for word := range strings.SplitSeq(strings.ReplaceAll(value, ";", ","), ",") {
+		if a, err := netip.ParseAddr(strings.TrimSpace(word)); err != nil || a.Zone() != "" {
+			return fmt.Errorf("%q is not an IP address, and the nodes' daemon looks at it, too: correct it, or leave it away", word)
+		}
+	}
+	return nil
 }
 
 // checks are by suffix, for every provider. Addresses, MACs, families and pools are read where they are planned.
 func (pl *planner) checks() map[string]func(string) error {
 	return map[string]func(string) error{
 		"ingress_rate": natural, "egress_rate": natural, "ingress_burst": natural, "egress_burst": natural,
-		"latency": number, "limit": number, "jitter": number, "loss": percentage,
+		"latency": natural, "limit": natural, "jitter": natural, "loss": percentage,
 		"port_security": truth, "layer2_forward": truth, "mirror": truth, "default_route": truth,
 		"dhcp-v4-options": dhcpOptions, "dhcp-v6-options": dhcpOptions,
 		"routes":             routes,
@@ -100,7 +119,7 @@ func (pl *planner) validateDefault() {
 	for _, c := range []struct {
 		suffix string
 		check  func(string) error
-	}{{"eip", oneAddress}, {"snat", oneAddress}, {"north_gateway", addressList}, {SuffixAaps, pl.aaps}} {
+	}{{suffixEIP, oneAddress}, {suffixSNAT, oneAddress}, {suffixNorthGateway, addressList}, {SuffixAaps, pl.aaps}} {
 		suffix, check := c.suffix, c.check
 		key := Key(DefaultProvider, suffix)
 		if v := strings.TrimSpace(pl.pod.Annotations[key]); v != "" {
@@ -111,44 +130,59 @@ func (pl *planner) validateDefault() {
 	}
 }
 
-func natural(v string) error {
-	if n, err := strconv.ParseInt(v, 10, 64); err != nil || n < 0 {
-		return errors.New("write a whole number that is not negative")
+// unrouted warns of what only the cluster router can do, when no subnet of the pod stands at it.
+func (pl *planner) unrouted(i *Interface) {
+	if slices.ContainsFunc(i.Candidates, func(c Candidate) bool { return pl.atClusterRouter(c.Object) }) {
+		return
 	}
-	return nil
+	for _, suffix := range []string{suffixEIP, suffixSNAT, suffixNorthGateway} {
+		key := Key(DefaultProvider, suffix)
+		if v := strings.TrimSpace(pl.pod.Annotations[key]); v != "" {
+			pl.warn("%s=%q was ignored: only the router %s does this, and the way of subnet %s is another",
+				key, v, pl.cfg.ClusterRouter, names(i.Candidates))
+		}
+	}
 }
 
-func number(v string) error {
-	if n, err := strconv.ParseFloat(v, 64); err != nil || !(n >= 0 && n <= 1e12) { // not a number is neither
-		return errors.New("write a number that is not negative")
+// atClusterRouter tells whether the pods of a subnet have their way through the cluster router.
+func (pl *planner) atClusterRouter(s *kubeovnv1.Subnet) bool {
+	return (s.Spec.Vpc == "" || s.Spec.Vpc == pl.cfg.ClusterRouter) && (s.Spec.Vlan == "" || s.Spec.LogicalGateway)
+}
+
+func natural(v string) error {
+	if n, err := strconv.ParseInt(v, 10, 64); err != nil || n < 0 {
+		return errors.New("write a whole number that is not negative, without blanks")
 	}
 	return nil
 }
 
 func percentage(v string) error {
-	if n, err := strconv.ParseFloat(v, 64); err != nil || !(n >= 0 && n <= 100) {
-		return errors.New("write a percentage from 0 to 100")
+	if n, err := strconv.ParseFloat(v, 64); err != nil || !(n >= 0 && n <= 100) { // not a number is neither
+		return errors.New("write a percentage from 0 to 100, without blanks")
 	}
 	return nil
 }
 
 func truth(v string) error {
 	if v != "true" && v != "false" {
-		return errors.New("write true or false")
+		return errors.New("write true or false, without blanks")
 	}
 	return nil
 }
 
 func oneAddress(v string) error {
-	as, err := ParseAddresses(v)
-	if err == nil && len(as) != 1 {
-		err = errors.New("write one address")
+	if len(tokens(v)) != 1 {
+		return errors.New("write one address")
 	}
-	return err
+	return addressList(v)
 }
 
+// addressList checks addresses that stand for themselves: nobody reads a mask here.
 func addressList(v string) error {
 	for _, f := range tokens(v) {
+		if _, err := netip.ParsePrefix(f); err == nil {
+			return fmt.Errorf("%q has a mask: leave it away", f)
+		}
 		if _, err := parseAddress(f); err != nil {
 			return err
 		}

@@ -27,6 +27,9 @@ func ValidatePool(now, old *kubeovnv1.IPPool, w World) (warnings []string, errs 
 	if old != nil && (now.DeletionTimestamp != nil || reflect.DeepEqual(now.Spec, old.Spec)) {
 		return nil, nil
 	}
+	if w.Config.Alone && now.Spec.EnableAddressSet && (old == nil || !old.Spec.EnableAddressSet) {
+		warnings = append(warnings, "spec.enableAddressSet: nobody makes the address set, for no controller of Kube-OVN runs here")
+	}
 	errs = judgePool(now, w)
 	if old == nil {
 		if held := w.inPool(now); len(held) > 0 {

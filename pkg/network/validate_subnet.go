@@ -51,6 +51,9 @@ func SameSubnet(a, b *kubeovnv1.Subnet) bool {
 	return reflect.DeepEqual(a.Spec, b.Spec) && a.Labels[LabelManaged] == b.Labels[LabelManaged] && a.Annotations[ExcludeKey] == b.Annotations[ExcludeKey]
 }
 
+// minMTUIPv6 is the smallest MTU that IPv6 works with (RFC 8200).
+const minMTUIPv6 = 1280
+
 // judgeSubnet tells what is wrong with a Subnet as it is.
 func judgeSubnet(s *kubeovnv1.Subnet, w World) (warnings []string, errs field.ErrorList) {
 	spec := field.NewPath("spec")
@@ -77,6 +80,9 @@ func judgeSubnet(s *kubeovnv1.Subnet, w World) (warnings []string, errs field.Er
 			add(spec.Child("gateway"), s.Spec.Gateway, gatewayFault(g, prefixes[i]))
 		}
 		errs = append(errs, w.overlaps(s, prefixes)...)
+	}
+	if small := s.Spec.Mtu; small > 0 && small < minMTUIPv6 && slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		add(spec.Child("mtu"), small, fmt.Errorf("IPv6 needs at least %d: raise it, or leave it away", minMTUIPv6))
 	}
 	for i, item := range s.Spec.ExcludeIps {
 		_, err := ParseRanges([]string{item})
