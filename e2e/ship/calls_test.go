@@ -42,8 +42,8 @@ func TestNoCallIsLost(t *testing.T) {
 	load.stop()
 	after, called := h.webhookCounts(ctx, t)
 	unchanged(t, failed, after)
-	if called-calls < rate*30 {
-		t.Errorf("the API server counts %.0f calls of the webhook", called-calls)
+	if called-calls < float64(load.total) {
+		t.Errorf("the API server counts %.0f calls of the webhook, and %d pods got a claim", called-calls, load.total)
 	}
 	h.kubectl(ctx, t, "-n", "demo", "delete", "pods", "-l", "e2e=load", "--wait=false")
 	h.empty(ctx, t)

@@ -49,13 +49,14 @@ func TestCertManager(t *testing.T) {
 	})
 	h.install(ctx, t, h.overlay(t, "certmanager", h.Repo, []string{"cert-manager"}, nil))
 	h.injected(ctx, t)
+	first := h.awaitCertificates(ctx, t, "that of the Secret", h.notOfSecret(ctx, t))
+	h.answers(ctx, t) // who came up before the first certificate was issued has served what was in the Secret before
 	p := pod("demo", "served")
 	h.make(ctx, t, p)
 	if p.Annotations["ovn.kubernetes.io/ip_address"] == "" {
 		t.Errorf("a pod has annotations %v", p.Annotations)
 	}
 
-	first := h.awaitCertificates(ctx, t, "that of the Secret", h.notOfSecret(ctx, t))
 	running := h.processes(t)
 	failed, _ := h.webhookCounts(ctx, t)
 	load := h.startLoad(ctx, t)

@@ -36,6 +36,7 @@ type load struct {
 
 	mu            sync.Mutex
 	sent, claimed int
+	total         int // of all that were claimed since the beginning
 	lost          []string
 	slowest       time.Duration
 }
@@ -103,6 +104,7 @@ func (l *load) create(ctx context.Context, n int) {
 		l.lost = append(l.lost, fmt.Sprintf("%s %s after %s: no claim", began.Format("15:04:05.000"), p.Name, took.Round(time.Millisecond)))
 	default:
 		l.claimed++
+		l.total++
 	}
 }
 

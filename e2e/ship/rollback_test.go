@@ -110,7 +110,7 @@ func (h *harness) mix(ctx context.Context, t *testing.T, overlay, image string) 
 		}
 		return err
 	})
-	h.kubectl(ctx, t, "-n", system, "rollout", "pause", "deployment", webhook)
+	h.pause(ctx, t, webhook) // before the first one is ready: then the second is replaced
 	until(ctx, t, "webhooks of both releases serve", func(ctx context.Context) error {
 		var d appsv1.Deployment
 		if err := h.api.Get(ctx, client.ObjectKey{Namespace: system, Name: webhook}, &d); err != nil {
@@ -122,6 +122,17 @@ func (h *harness) mix(ctx context.Context, t *testing.T, overlay, image string) 
 		}
 		return err
 	})
+}
+
+// pause holds a Deployment's rolling update, at once: kubectl would have to start first, and could come too late.
+func (h *harness) pause(ctx context.Context, t *testing.T, name string) {
+	t.Helper()
+	d := h.deployment(ctx, t, name)
+	was := d.DeepCopy()
+	d.Spec.Paused = true
+	if err := h.api.Patch(ctx, d, client.MergeFrom(was)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // renew replaces half of the pods of the workloads, so that each release ends what the other began.

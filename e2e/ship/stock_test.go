@@ -119,6 +119,7 @@ func stockPod(namespace, name string) *corev1.Pod {
 	p := pod(namespace, name)
 	p.Annotations = map[string]string{}
 	p.Spec.NodeName = stockNode
+	p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} // nobody reports for that node, and pods would be evicted
 	return p
 }
 

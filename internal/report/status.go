@@ -161,11 +161,11 @@ func realises(mode string) []Realised {
 		{"addresses and ports of pods in served namespaces", berth, berth},
 		{"pods in other namespaces", nobody, stock},
 		{"switches and routers of Subnets and Vpcs", berth, stock},
-		{"status of Subnets and IPPools", nobody, stock},
+		{"status of Subnets and IPPools", berth, stock},
 		{"IP records of served pods", berth, berth},
 		{"addresses of Vips", berth, stock},
 		{"NetworkPolicy", nobody, stock},
-		{"rules of SecurityGroups, ACLs of Subnets", nobody, stock},
+		{"rules of SecurityGroups, ACLs of Subnets", berth, stock},
 	}
 	out := []Realised{}
 	for _, r := range rows {

@@ -112,8 +112,9 @@ func (o *Options) work(ctx context.Context, registry *prometheus.Registry, ready
 	synced := make(chan struct{})
 	ready.Add("ledger", func() error { return ledgerRead(store) })
 	ready.Add("cache", func() error { return cacheFilled(synced) })
-	servePage, err := o.pageServer(ctx, mgr, ledger, func() error { return errors.Join(ledgerRead(store), cacheFilled(synced)) })
-	if err != nil {
+	full := func() error { return errors.Join(ledgerRead(store), cacheFilled(synced)) }
+	servePage, err := o.pageServer(ctx, mgr, ledger, full)
+	if err := errors.Join(err, countAddresses(ctx, registry, w, ledger, full)); err != nil {
 		return err
 	}
 	started.Store(true)

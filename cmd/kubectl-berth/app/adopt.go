@@ -53,7 +53,7 @@ any more; that needs all pods of the subnets to be taken over.`,
 				return err
 			}
 			m, err := c.adopt(cmd.Context(), a, scope)
-			return e.told(m, err)
+			return e.told(m, resumable(cmd.Context(), err))
 		},
 	}
 	fs := cmd.Flags()

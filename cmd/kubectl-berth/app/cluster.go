@@ -34,6 +34,8 @@ const (
 	workerName  = "berth-worker"
 	leaseName   = "berth-worker"
 	secretName  = "berth-webhook-tls"
+	// podHook is the webhook for pods: the same configuration has those for bindings, too.
+	podHook = "pod.berth.dev"
 )
 
 // page is how many objects are read at once.

@@ -1,7 +1,9 @@
 package app
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -29,4 +31,12 @@ func each[T any](ctx context.Context, done *progress, list []T, step func(contex
 		}
 	}
 	return failed
+}
+
+// resumable tells, whatever it was that failed then, that the command was ended before it was done.
+func resumable(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("interrupted, run it again and it goes on: %w", cmp.Or(err, ctx.Err()))
 }

@@ -39,7 +39,7 @@ again and again, and goes on where it was interrupted.`,
 				return err
 			}
 			m, err := c.handback(cmd.Context(), subnet, dry)
-			return e.told(m, err)
+			return e.told(m, resumable(cmd.Context(), err))
 		},
 	}
 	fs := cmd.Flags()

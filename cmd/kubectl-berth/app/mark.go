@@ -24,6 +24,9 @@ import (
 	"github.com/berth-net/berth/pkg/network"
 )
 
+// planAgain is what to do about an object that is not any more what was planned for.
+const planAgain = "run the command again, which plans by what is there now"
+
 // keeping asks owners whether they keep a lease.
 func keeping(ctx context.Context, k *facts.Keeper) func(ipam.Held) lifecycle.Answer {
 	return func(h ipam.Held) lifecycle.Answer { return k.Keeps(ctx, h) }
@@ -67,7 +70,7 @@ func (c *cluster) changePod(ctx context.Context, planned *corev1.Pod, ops func(*
 			return nil
 		}
 		if !maps.Equal(networkOf(&now), networkOf(planned)) {
-			return fmt.Errorf("pod %s/%s has changed meanwhile", p.Namespace, p.Name)
+			return fmt.Errorf("pod %s/%s has changed meanwhile: %s", p.Namespace, p.Name, planAgain)
 		}
 		p = &now
 	}
@@ -132,7 +135,7 @@ func (c *cluster) changeRecord(ctx context.Context, planned *kubeovnv1.IP, chang
 			return nil
 		}
 		if fresh.Spec.Subnet != planned.Spec.Subnet || fresh.Spec.IPAddress != planned.Spec.IPAddress || fresh.Spec.MacAddress != planned.Spec.MacAddress {
-			return fmt.Errorf("IP %s has changed meanwhile: run the command again, which plans by what is there now", planned.Name)
+			return fmt.Errorf("IP %s has changed meanwhile: %s", planned.Name, planAgain)
 		}
 		ip = fresh
 	}

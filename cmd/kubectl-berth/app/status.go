@@ -121,7 +121,7 @@ func (c *cluster) hook(ctx context.Context, name string) (report.Hook, error) {
 	out := report.Hook{Found: true, Trusted: len(w.Webhooks) > 0}
 	for _, h := range w.Webhooks {
 		out.Trusted = out.Trusted && len(h.ClientConfig.CABundle) > 0
-		if h.FailurePolicy != nil {
+		if h.Name == podHook && h.FailurePolicy != nil {
 			out.FailurePolicy = string(*h.FailurePolicy)
 		}
 	}

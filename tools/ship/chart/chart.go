@@ -1,7 +1,7 @@
 // Package chart writes the templates of the Helm chart from what kustomize builds.
 //
-// Invariant: a template says nothing that no kustomization says. For every combination of mode, certificates and
-// monitoring the chart renders the objects that kustomize builds.
+// Invariant: a template says nothing that no kustomization says. For every combination of mode, certificates, monitoring
+// and bind hook the chart renders the objects that kustomize builds.
 package chart
 
 import (

@@ -76,7 +76,11 @@ func TestChartIsKustomize(t *testing.T) {
 	for _, v := range Variants() {
 		values := v.Values()
 		values["createNamespace"] = true
-		t.Run(strings.Join([]string{v.Mode(), v.Certificates(), map[bool]string{true: "monitored", false: "unmonitored"}[v.Monitoring()]}, "/"), func(t *testing.T) {
+		name := []string{v.Mode(), v.Certificates(), map[bool]string{true: "monitored", false: "unmonitored"}[v.Monitoring()]}
+		if v.BindHook() {
+			name = append(name, componentHook)
+		}
+		t.Run(strings.Join(name, "/"), func(t *testing.T) {
 			want, err := v.Objects(repo)
 			if err != nil {
 				t.Fatal(err)
@@ -108,19 +112,22 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// failurePolicy is the component of that name.
+// failurePolicy is the component of that name: the webhooks of bindings keep theirs.
 func TestFail(t *testing.T) {
 	for _, mode := range []string{modeAlone, modeBeside} {
-		want, err := render.Overlay(repo, mode+"-fail")
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := helm(t, "berth-system", map[string]any{"mode": mode, "failurePolicy": "Fail", "createNamespace": true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(render.Sorted(want), unkept(got)); d != "" {
-			t.Error(mode, d)
+		for _, components := range [][]string{nil, {componentHook}} {
+			want, err := render.Overlay(repo, mode+"-fail", components...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := helm(t, "berth-system", map[string]any{"mode": mode, "failurePolicy": "Fail", "createNamespace": true,
+				"bindHook": map[string]any{"enabled": len(components) > 0}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(render.Sorted(want), unkept(got)); d != "" {
+				t.Error(mode, components, d)
+			}
 		}
 	}
 }
@@ -134,6 +141,7 @@ func TestValues(t *testing.T) {
 		"priorityClassName": "first", "certificates": "cert-manager", "monitoring": true, "createNamespace": true,
 		"network":    map[string]any{"defaultSubnet": "s1", "clusterRouter": "r1", "nodeSwitch": "n1", "podNicType": "internal-port"},
 		"northbound": map[string]any{"address": "ssl:[fd00::1]:6641,ssl:[fd00::2]:6641"},
+		"bindHook":   map[string]any{"enabled": true},
 	}
 	objects, err := helm(t, "elsewhere", values)
 	if err != nil {
@@ -147,7 +155,8 @@ func TestValues(t *testing.T) {
 	for want, times := range map[string]int{
 		"image: example.org/a/berth:v9": 2, "imagePullPolicy: Always": 2, "replicas: 5": 1, "replicas: 4": 1, "memory: 7Gi": 1, "memory: 8Gi": 1,
 		"priorityClassName: first": 2, "--default-ls=s1": 2, "--cluster-router=r1": 2, "--node-switch=n1": 2, "--pod-nic-type=internal-port": 2,
-		"--ovn-nb-addr=ssl:[fd00::1]:6641,ssl:[fd00::2]:6641": 1, "system:serviceaccount:elsewhere:berth-webhook": 3,
+		"--ovn-nb-addr=ssl:[fd00::1]:6641,ssl:[fd00::2]:6641": 1, "system:serviceaccount:elsewhere:berth-webhook": 4,
+		"--bind-hook=true": 1, "- berth-worker-leader.elsewhere.svc\n": 1,
 		"- berth-webhook.elsewhere.svc\n": 1, "cert-manager.io/inject-ca-from: elsewhere/berth-webhook": 2,
 	} {
 		if n := strings.Count(text, want); n != times {
@@ -178,6 +187,9 @@ func TestSchema(t *testing.T) {
 		"name with a space":   {"network": map[string]any{"defaultSubnet": "a b"}},
 		"address of no kind":  {"northbound": map[string]any{"address": "10.0.0.1:6641"}},
 		"no address":          {"northbound": map[string]any{"address": ""}},
+		"unknown hook key":    {"bindHook": map[string]any{"port": 9444}},
+		"text for the hook":   {"bindHook": map[string]any{"enabled": "yes"}},
+		"switch for the hook": {"bindHook": true},
 	} {
 		if _, err := helm(t, "berth-system", values); err == nil || !strings.Contains(err.Error(), "schema") {
 			t.Errorf("%s: %v", name, err)
@@ -253,9 +265,34 @@ func TestFresh(t *testing.T) {
 	}
 }
 
-// A difference that no choice explains is an error, and not a guess.
-func TestConditionUnknown(t *testing.T) {
-	if text, err := condition(0b0110_1001, allVariants); err == nil {
-		t.Errorf("got %q", text)
+// A condition is of as few choices as will do, and holds for the wanted variants of the scope alone.
+func TestCondition(t *testing.T) {
+	of := func(ok func(Variant) bool) (s set) {
+		for _, v := range Variants() {
+			if ok(v) {
+				s |= 1 << v
+			}
+		}
+		return s
+	}
+	alone := func(v Variant) bool { return v.Mode() == modeAlone }
+	own := func(v Variant) bool { return v.Certificates() == certsOwn }
+	for name, c := range map[string]struct {
+		want, scope set
+		text        string
+	}{
+		"one":                  {of(alone), allVariants, `eq .Values.mode "alone"`},
+		"one left":             {of(func(v Variant) bool { return alone(v) && own(v) }), of(own), `eq .Values.mode "alone"`},
+		"two":                  {of(func(v Variant) bool { return alone(v) && own(v) }), allVariants, `and (eq .Values.mode "alone") (eq .Values.certificates "self-managed")`},
+		"three":                {of(func(v Variant) bool { return alone(v) && own(v) && v.BindHook() }), allVariants, `and (eq .Values.mode "alone") (eq .Values.certificates "self-managed") (.Values.bindHook.enabled)`},
+		"four":                 {1 << bitBindHook, allVariants, ""},
+		"one choice or other":  {of(func(v Variant) bool { return alone(v) || own(v) }), allVariants, ""},
+		"what no choice tells": {0b0110_1001, allVariants, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, err := condition(c.want, c.scope); got != c.text || (err == nil) != (c.text != "") {
+				t.Errorf("%q %v, want %q", got, err, c.text)
+			}
+		})
 	}
 }

@@ -45,15 +45,25 @@ func parametrise(o render.Object) error {
 	case "Deployment":
 		return deployment(o)
 	case "MutatingWebhookConfiguration":
-		hooks, _ := o["webhooks"].([]any)
-		if len(hooks) != 1 {
-			return fmt.Errorf("%s has %d webhooks, the chart knows one", o.Key(), len(hooks))
-		}
-		hooks[0].(map[string]any)["failurePolicy"] = value("failurePolicy")
+		return podFailurePolicy(o)
 	case "CustomResourceDefinition":
 		keep(o)
 	}
 	return nil
+}
+
+// podWebhook is the webhook whose failurePolicy is the chart's. Those of bindings have theirs for reasons of their own.
+const podWebhook = "pod.berth.dev"
+
+func podFailurePolicy(o render.Object) error {
+	hooks, _ := o["webhooks"].([]any)
+	for _, h := range hooks {
+		if hook := h.(map[string]any); hook["name"] == podWebhook {
+			hook["failurePolicy"] = value("failurePolicy")
+			return nil
+		}
+	}
+	return fmt.Errorf("%s has no webhook %s", o.Key(), podWebhook)
 }
 
 // keep has Helm leave a kind alone when the chart is removed: the ledger would go with it.

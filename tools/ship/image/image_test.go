@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -132,7 +133,7 @@ func unpack(t *testing.T, img v1.Image) string {
 			if _, err := io.Copy(&body, files); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(root, filepath.Base(h.Name)), body.Bytes(), 0o700); err != nil {
+			if err := os.WriteFile(filepath.Join(root, filepath.Base(h.Name)), body.Bytes(), 0o555); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -168,17 +169,25 @@ func checkProgram(t *testing.T, path, arch string) {
 func checkRuns(t *testing.T, root string) {
 	t.Helper()
 	for name, want := range map[string]string{"webhook": "--webhook-port", "finalizer-worker": "--ovn-nb-addr", "kubectl-berth": "uninstall"} {
-		cmd := exec.CommandContext(t.Context(), filepath.Join(root, name), "--help")
-		cmd.Env = []string{"PATH=/"}
-		out, err := cmd.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), want) {
+		if out, err := inside(t, root, name, "--help").CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("%s --help: %v\n%s", name, err, out)
 		}
 	}
 	// Without a cluster it says so and ends, instead of hanging.
-	cmd := exec.CommandContext(t.Context(), filepath.Join(root, "webhook"), "--replica=a")
-	cmd.Env = []string{"PATH=/"}
-	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "no API server known") {
+	if out, err := inside(t, root, "webhook", "--replica=a").CombinedOutput(); err == nil || !strings.Contains(string(out), "no API server known") {
 		t.Errorf("webhook without a cluster: %v\n%s", err, out)
 	}
+}
+
+// inside is a program with nothing but the image around it, as the image's user: where the test may do that.
+func inside(t *testing.T, root, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(root, name), args...)
+	if os.Getuid() == 0 {
+		cmd = exec.CommandContext(t.Context(), "/"+name, args...)
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
+	}
+	cmd.Env = []string{"PATH=/"}
+	return cmd
 }
