@@ -30,12 +30,12 @@ func Running(p *corev1.Pod) bool {
 // its ports off the switches keeps nobody off those.
 func Unfenced(p *corev1.Pod, leases []ipam.Held) bool {
 	for _, c := range network.Carried(p.Annotations) {
-		if len(c.Addresses) > 0 && !topology.IsOVN(c.Provider) && network.Given(p.Annotations, c.Provider) {
+		if len(c.Addresses) > 0 && !topology.HasPort(c.Provider) && network.Given(p.Annotations, c.Provider) {
 			return true
 		}
 	}
 	return slices.ContainsFunc(leases, func(l ipam.Held) bool {
-		return l.Address.IsValid() && !topology.IsOVN(l.Provider) && (l.PodUID == "" || l.PodUID == string(p.UID))
+		return l.Address.IsValid() && !topology.HasPort(l.Provider) && (l.PodUID == "" || l.PodUID == string(p.UID))
 	})
 }
 

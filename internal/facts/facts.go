@@ -44,6 +44,9 @@ func Pod(p *corev1.Pod) lifecycle.Pod {
 		if p.Annotations[network.Key(c.Provider, network.SuffixCIDR)] != "" {
 			out.Addresses = append(out.Addresses, c.Addresses...)
 		}
+		if p.Annotations[network.Key(c.Provider, network.SuffixRouted)] == "true" {
+			out.Routed = append(out.Routed, c.Provider)
+		}
 	}
 	return out
 }

@@ -37,11 +37,13 @@ func TestPod(t *testing.T) {
 	}{
 		"nothing of ours": {corev1.Pod{}, lifecycle.Pod{}},
 		"lives":           {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: given, Finalizers: ours}}, lifecycle.Pod{Claim: claim, Addresses: both, Finalized: true}},
-		"only asks":       {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: asked}}, lifecycle.Pod{Claim: claim}},
-		"no claim":        {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"ovn.kubernetes.io/ip_address": "10.0.0.2", "ovn.kubernetes.io/cidr": "10.0.0.0/24"}}}, lifecycle.Pod{}},
-		"ended":           {corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}}, lifecycle.Pod{Over: true}},
-		"ended, held":     {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: ours}, Status: corev1.PodStatus{Phase: corev1.PodFailed}}, lifecycle.Pod{Finalized: true}},
-		"being deleted":   {corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &deleted}}, lifecycle.Pod{Deleting: true}},
+		"is ready": {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"berth.dev/claim": claim, "ovn.kubernetes.io/ip_address": "10.0.0.2,fd00::2",
+			"ovn.kubernetes.io/cidr": "10.0.0.0/24,fd00::/64", "ovn.kubernetes.io/routed": "true"}}}, lifecycle.Pod{Claim: claim, Addresses: both, Routed: []string{"ovn"}}},
+		"only asks":     {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: asked}}, lifecycle.Pod{Claim: claim}},
+		"no claim":      {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"ovn.kubernetes.io/ip_address": "10.0.0.2", "ovn.kubernetes.io/cidr": "10.0.0.0/24"}}}, lifecycle.Pod{}},
+		"ended":         {corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}}, lifecycle.Pod{Over: true}},
+		"ended, held":   {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: ours}, Status: corev1.PodStatus{Phase: corev1.PodFailed}}, lifecycle.Pod{Finalized: true}},
+		"being deleted": {corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &deleted}}, lifecycle.Pod{Deleting: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.pod.Namespace, c.pod.Name, c.pod.UID = "app", "p", "u"

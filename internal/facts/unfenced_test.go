@@ -26,6 +26,7 @@ func TestUnfenced(t *testing.T) {
 		"nothing":                   {pod: pod(nil)},
 		"ports":                     {pod: pod(map[string]string{"ovn.kubernetes.io/ip_address": "10.16.0.9", "ovn.kubernetes.io/cidr": "10.16.0.0/24"}), leases: lease("ovn", "u")},
 		"a second port":             {pod: pod(map[string]string{"n.app.ovn.kubernetes.io/ip_address": "10.16.0.9", "n.app.ovn.kubernetes.io/cidr": "10.16.0.0/24"}), leases: lease("n.app.ovn", "u")},
+		"one of several on a NAD":   {pod: pod(map[string]string{"n.app.ovn.net2.kubernetes.io/ip_address": "10.16.0.9", "n.app.ovn.net2.kubernetes.io/cidr": "10.16.0.0/24"}), leases: lease("n.app.ovn.net2", "u")},
 		"another CNI's NIC":         {pod: pod(given), want: true},
 		"only asked for":            {pod: pod(map[string]string{"mv.app.kubernetes.io/ip_address": "10.32.0.9"})},
 		"no longer carried":         {pod: pod(nil), leases: lease("mv.app", "u"), want: true},

@@ -86,18 +86,6 @@ type Outcome struct {
 	Pods []lifecycle.Claimant
 }
 
-// Restored counts leases by subnet.
-func (o Outcome) Restored() map[string]int {
-	out := map[string]int{}
-	for _, x := range o.Done.Restore {
-		out[x.Subnet]++
-	}
-	for _, x := range o.Done.Replace {
-		out[x.Old.Subnet]++
-	}
-	return out
-}
-
 // Restore brings back what the subnets lack, by name, until a live read shows that nothing does. tell hears of each plan
 // before it is carried out.
 func (s Source) Restore(ctx context.Context, sets map[string]*ipam.Subnet, tell func(lifecycle.Rebuilt)) (Outcome, error) {

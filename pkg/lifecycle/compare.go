@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/berth-net/berth/pkg/ipam"
+	"github.com/berth-net/berth/pkg/network"
 	"github.com/berth-net/berth/pkg/ovn/nb"
 )
 
@@ -30,6 +31,8 @@ const (
 	PortUnleased Kind = "port-unleased"
 	// PortDuplicate: two ports on one switch have one address.
 	PortDuplicate Kind = "port-duplicate"
+	// PortMissing: a living pod was told that its network is ready, and no port has its address.
+	PortMissing Kind = "port-missing"
 	// RecordOrphaned: the pod of a record is gone.
 	RecordOrphaned Kind = "record-orphaned"
 	// FinalizerMissing: a living pod holds leases without the finalizer.
@@ -38,7 +41,7 @@ const (
 
 // Kinds returns all kinds, for metrics.
 func Kinds() []Kind {
-	return []Kind{LeasePending, LeaseOrphaned, LeaseMissing, LeaseShared, PortOrphaned, PortUnleased, PortDuplicate,
+	return []Kind{LeasePending, LeaseOrphaned, LeaseMissing, LeaseShared, PortOrphaned, PortUnleased, PortDuplicate, PortMissing,
 		RecordOrphaned, FinalizerMissing}
 }
 
@@ -49,6 +52,8 @@ type Pod struct {
 	Claim ipam.Claim
 	// Addresses on the pod. None beside a claim: it is about to be given them, and all leases of the claim are its.
 	Addresses []netip.Addr
+	// Routed are the networks of which the pod says that their ports are ready.
+	Routed []string
 	// Over tells that the pod has ended: it needs nothing any more.
 	Over bool
 	// Deleting tells that it is being deleted, so that nothing is put back.
@@ -77,6 +82,8 @@ type State struct {
 	Leases  []ipam.Held
 	Ports   []nb.LogicalSwitchPort
 	Records []Record
+	// Complete tells that Ports are all that there are, so that those that are missing are told.
+	Complete bool
 	// Keeps tells whether a sticky owner still wants its lease; nil knows of none. It is only asked about leases without
 	// a living pod.
 	Keeps func(ipam.Held) Answer
@@ -89,6 +96,8 @@ type Finding struct {
 	Subject string
 	// Lease is set for findings about a lease.
 	Lease ipam.Held
+	// Surplus tells that its sticky owner has another lease in its place, or a pod without it: it keeps this one no longer.
+	Surplus bool
 	// Namespace, Pod and PodUID name the pod that it is about, where one is known.
 	Namespace, Pod, PodUID string
 	// Detail for people.
@@ -115,6 +124,7 @@ func Compare(s State) []Finding {
 	c.compareLeases()
 	c.comparePods()
 	c.comparePorts()
+	c.findMissing()
 	c.compareRecords()
 	slices.SortStableFunc(c.findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Subject, b.Subject))
@@ -129,6 +139,7 @@ type comparison struct {
 	claims   map[ipam.Claim][]Pod
 	leases   map[carried]bool
 	holders  map[string]bool
+	owned    map[ipam.Owner][]ipam.Held // of sticky owners; nil: nobody has asked yet
 	findings []Finding
 }
 
@@ -157,24 +168,62 @@ func (c *comparison) add(f Finding) { c.findings = append(c.findings, f) }
 // compareLeases finds leases without a living pod.
 func (c *comparison) compareLeases() {
 	for _, l := range c.Leases {
-		if l.Owner.Reserves() {
+		if l.Owner.Reserves() || c.boundToLiving(l) || c.isCarried(l) {
 			continue
 		}
-		if l.PodUID != "" {
-			if p, ok := c.byUID[l.PodUID]; ok && !p.Over {
-				continue
-			}
-		}
-		if c.isCarried(l) || l.Owner.Sticky() && c.keeps(l) != No {
+		surplus := l.Owner.Sticky() && c.surplus(l)
+		if l.Owner.Sticky() && !surplus && c.keeps(l) != No {
 			continue
 		}
-		f := Finding{Kind: LeasePending, Subject: l.Ref().String(), Lease: l, Namespace: l.Owner.Namespace,
+		f := Finding{Kind: LeasePending, Subject: l.Ref().String(), Lease: l, Surplus: surplus, Namespace: l.Owner.Namespace,
 			Detail: "no pod carries it"}
 		if l.PodUID != "" {
 			f.Kind, f.Pod, f.PodUID, f.Detail = LeaseOrphaned, l.PodName, l.PodUID, "its pod is gone"
 		}
+		if surplus {
+			f.Detail += ", and its owner has others"
+		}
 		c.add(f)
 	}
+}
+
+func (c *comparison) boundToLiving(l ipam.Held) bool {
+	p, ok := c.byUID[l.PodUID]
+	return l.PodUID != "" && ok && !p.Over
+}
+
+// surplus tells that the owner of a lease which no pod carries has another for the same network: one that is bound to a
+// living pod, or of those that were never bound any that was, else the lowest. Two that were both bound are both kept until
+// a pod shows which is wanted. A MAC goes with the claim that it was leased under. What the living pod of an owner has none
+// of, it wants no more; of a virtual machine's networks its spec tells.
+func (c *comparison) surplus(l ipam.Held) bool {
+	return slices.ContainsFunc(c.ownedBy(l.Owner), func(o ipam.Held) bool {
+		switch {
+		case l.Owner.Kind != network.KindVM && c.boundToLiving(o):
+			return true
+		case o.Provider != l.Provider:
+			return false
+		case !l.Address.IsValid():
+			return o.Claim != l.Claim && c.boundToLiving(o)
+		case !o.Address.IsValid() || o.Address.Is4() != l.Address.Is4() || o.Subnet == l.Subnet && o.Address == l.Address:
+			return false
+		}
+		lower := cmp.Or(cmp.Compare(o.Subnet, l.Subnet), o.Address.Compare(l.Address)) < 0
+		return c.boundToLiving(o) || l.PodUID == "" && (o.PodUID != "" || lower)
+	})
+}
+
+// ownedBy gives all leases of a sticky owner.
+func (c *comparison) ownedBy(owner ipam.Owner) []ipam.Held {
+	if c.owned == nil {
+		c.owned = map[ipam.Owner][]ipam.Held{}
+		for _, l := range c.Leases {
+			if l.Owner.Sticky() && !l.Owner.Reserves() {
+				c.owned[l.Owner] = append(c.owned[l.Owner], l)
+			}
+		}
+	}
+	return c.owned[owner]
 }
 
 // isCarried tells that a living pod has the lease on it.
@@ -258,6 +307,27 @@ func (c *comparison) comparePort(port nb.LogicalSwitchPort, addrs []netip.Addr) 
 		return
 	}
 	c.add(f)
+}
+
+// findMissing finds pods that have lost a port.
+func (c *comparison) findMissing() {
+	if !c.Complete {
+		return
+	}
+	there := map[carried]bool{}
+	for _, port := range c.Ports {
+		for _, a := range PortAddresses(port) {
+			there[carried{ipam.Claim(port.ExternalIDs[nb.KeyClaim]), a}] = true
+		}
+	}
+	for _, l := range c.Leases {
+		p := c.byUID[l.PodUID]
+		if l.PodUID == "" || !l.Address.IsValid() || p.Over || p.Deleting || !slices.Contains(p.Routed, l.Provider) || there[carried{l.Claim, l.Address}] {
+			continue
+		}
+		c.add(Finding{Kind: PortMissing, Subject: l.Ref().String(), Lease: l, Namespace: p.Namespace, Pod: p.Name, PodUID: p.UID,
+			Detail: "no port has it"})
+	}
 }
 
 func (c *comparison) compareRecords() {

@@ -50,6 +50,12 @@ func TestCompare(t *testing.T) {
 		return p
 	}
 	keeps := func(a Answer) func(ipam.Held) Answer { return func(ipam.Held) Answer { return a } }
+	next := func(h *ipam.Held) { h.Address = h.Address.Next() }
+	six := func(h *ipam.Held) { h.Address = netip.MustParseAddr("fd00::5") }
+	mac := func(h *ipam.Held) { h.Address, h.MAC = netip.Addr{}, ipam.MAC{2, 1} }
+	claimed := func(h *ipam.Held) { h.Claim = two }
+	routed := func(p *Pod) { p.Routed = []string{"ovn"} }
+	on := func(provider string) func(*ipam.Held) { return func(h *ipam.Held) { h.Provider = provider } }
 	for name, c := range map[string]struct {
 		state State
 		want  []Kind
@@ -61,19 +67,45 @@ func TestCompare(t *testing.T) {
 		"claim whose addresses are to come": {State{Pods: []Pod{with(func(p *Pod) { p.Addresses = nil })}, Leases: []ipam.Held{lease()}}, nil},
 		"claim with another address": {State{Pods: []Pod{with(func(p *Pod) { p.Addresses = []netip.Addr{addr().Next()} })}, Leases: []ipam.Held{lease()}},
 			[]Kind{LeaseMissing, LeasePending}},
-		"reserved":                              {State{Leases: []ipam.Held{lease(func(h *ipam.Held) { h.Owner = ipam.Owner{Group: "kubeovn.io", Kind: ipam.KindVip, Name: "v"} })}, Keeps: keeps(No)}, nil},
-		"lease of a pod that is gone":           {State{Leases: []ipam.Held{lease(boundTo("x"))}}, []Kind{LeaseOrphaned}},
-		"lease of a pod that ended":             {State{Pods: []Pod{with(func(p *Pod) { p.Over = true })}, Leases: []ipam.Held{lease(boundTo("u"))}}, []Kind{LeaseOrphaned}},
-		"sticky, kept":                          {State{Leases: []ipam.Held{lease(sticky, boundTo("x"))}, Keeps: keeps(Yes)}, nil},
-		"sticky, nobody knows":                  {State{Leases: []ipam.Held{lease(sticky)}, Keeps: keeps(Unknown)}, nil},
-		"sticky, nobody asked":                  {State{Leases: []ipam.Held{lease(sticky)}}, nil},
-		"sticky, given up":                      {State{Leases: []ipam.Held{lease(sticky)}, Keeps: keeps(No)}, []Kind{LeasePending}},
-		"orphaned port":                         {State{Ports: []nb.LogicalSwitchPort{port("p.ns", "x", one)}}, []Kind{PortOrphaned}},
-		"foreign port":                          {State{Ports: []nb.LogicalSwitchPort{port("f.ns", "", "")}}, nil},
-		"port without lease":                    {State{Pods: []Pod{with(func(p *Pod) { p.Claim = "" })}, Ports: []nb.LogicalSwitchPort{port("p.ns", "u", one)}}, []Kind{PortUnleased}},
-		"orphaned record":                       {State{Records: []Record{{Name: "p.ns", PodUID: "x"}}}, []Kind{RecordOrphaned}},
-		"one address twice":                     {State{Pods: []Pod{alive}, Leases: []ipam.Held{lease(boundTo("u"))}, Ports: []nb.LogicalSwitchPort{port("p.ns", "u", one), port("f.ns", "", "")}}, []Kind{PortDuplicate}},
-		"lost lease":                            {State{Pods: []Pod{alive}}, []Kind{LeaseMissing}},
+		"reserved":                    {State{Leases: []ipam.Held{lease(func(h *ipam.Held) { h.Owner = ipam.Owner{Group: "kubeovn.io", Kind: ipam.KindVip, Name: "v"} })}, Keeps: keeps(No)}, nil},
+		"lease of a pod that is gone": {State{Leases: []ipam.Held{lease(boundTo("x"))}}, []Kind{LeaseOrphaned}},
+		"lease of a pod that ended":   {State{Pods: []Pod{with(func(p *Pod) { p.Over = true })}, Leases: []ipam.Held{lease(boundTo("u"))}}, []Kind{LeaseOrphaned}},
+		"sticky, kept":                {State{Leases: []ipam.Held{lease(sticky, boundTo("x"))}, Keeps: keeps(Yes)}, nil},
+		"sticky, nobody knows":        {State{Leases: []ipam.Held{lease(sticky)}, Keeps: keeps(Unknown)}, nil},
+		"sticky, nobody asked":        {State{Leases: []ipam.Held{lease(sticky)}}, nil},
+		"sticky, given up":            {State{Leases: []ipam.Held{lease(sticky)}, Keeps: keeps(No)}, []Kind{LeasePending}},
+		"sticky, moved on": {State{Pods: []Pod{alive}, Leases: []ipam.Held{lease(sticky, boundTo("u")), lease(sticky, boundTo("x"), next)}, Keeps: keeps(Yes)},
+			[]Kind{LeaseOrphaned}},
+		"sticky, moved on, two claims": {State{Pods: []Pod{alive}, Leases: []ipam.Held{lease(sticky, boundTo("u")), lease(sticky, next, claimed)}, Keeps: keeps(Unknown)},
+			[]Kind{LeasePending}},
+		"sticky, never came for the other":     {State{Leases: []ipam.Held{lease(sticky), lease(sticky, boundTo("x"), next)}, Keeps: keeps(Yes)}, []Kind{LeasePending}},
+		"sticky, never came for either":        {State{Leases: []ipam.Held{lease(sticky), lease(sticky, next, claimed)}, Keeps: keeps(Yes)}, []Kind{LeasePending}},
+		"sticky, came for both":                {State{Leases: []ipam.Held{lease(sticky, boundTo("x")), lease(sticky, boundTo("y"), next)}, Keeps: keeps(Yes)}, nil},
+		"sticky, a network less":               {State{Pods: []Pod{alive}, Leases: []ipam.Held{lease(sticky, boundTo("u")), lease(sticky, next, on("n1.ns.ovn"))}, Keeps: keeps(Yes)}, []Kind{LeasePending}},
+		"sticky, a family less":                {State{Pods: []Pod{alive}, Leases: []ipam.Held{lease(sticky, boundTo("u")), lease(sticky, six)}, Keeps: keeps(Yes)}, []Kind{LeasePending}},
+		"sticky, two networks and no pod":      {State{Leases: []ipam.Held{lease(sticky), lease(sticky, next, on("n1.ns.ovn"))}, Keeps: keeps(Yes)}, nil},
+		"sticky, two families and no pod":      {State{Leases: []ipam.Held{lease(sticky), lease(sticky, six)}, Keeps: keeps(Yes)}, nil},
+		"machine, two networks":                {State{Pods: []Pod{alive}, Leases: []ipam.Held{lease(vm, boundTo("u")), lease(vm, next, on("n1.ns.ovn"))}, Keeps: keeps(Yes)}, nil},
+		"machine, moved on":                    {State{Pods: []Pod{alive}, Leases: []ipam.Held{lease(vm, boundTo("u")), lease(vm, boundTo("x"), next)}, Keeps: keeps(Yes)}, []Kind{LeaseOrphaned}},
+		"sticky, the other is another owner's": {State{Pods: []Pod{alive}, Leases: []ipam.Held{lease(boundTo("u")), lease(sticky, next)}, Keeps: keeps(Yes)}, nil},
+		"sticky, a MAC of a claim that went":   {State{Pods: []Pod{alive}, Leases: []ipam.Held{lease(sticky, boundTo("u")), lease(sticky, claimed, mac)}, Keeps: keeps(Yes)}, []Kind{LeasePending}},
+		"sticky, a MAC that nobody came for":   {State{Leases: []ipam.Held{lease(sticky, boundTo("x")), lease(sticky, mac)}, Keeps: keeps(Yes)}, nil},
+		"orphaned port":                        {State{Ports: []nb.LogicalSwitchPort{port("p.ns", "x", one)}}, []Kind{PortOrphaned}},
+		"foreign port":                         {State{Ports: []nb.LogicalSwitchPort{port("f.ns", "", "")}}, nil},
+		"port without lease":                   {State{Pods: []Pod{with(func(p *Pod) { p.Claim = "" })}, Ports: []nb.LogicalSwitchPort{port("p.ns", "u", one)}}, []Kind{PortUnleased}},
+		"orphaned record":                      {State{Records: []Record{{Name: "p.ns", PodUID: "x"}}}, []Kind{RecordOrphaned}},
+		"one address twice":                    {State{Pods: []Pod{alive}, Leases: []ipam.Held{lease(boundTo("u"))}, Ports: []nb.LogicalSwitchPort{port("p.ns", "u", one), port("f.ns", "", "")}}, []Kind{PortDuplicate}},
+		"lost lease":                           {State{Pods: []Pod{alive}}, []Kind{LeaseMissing}},
+		"lost port":                            {State{Complete: true, Pods: []Pod{with(routed)}, Leases: []ipam.Held{lease(boundTo("u"), on("ovn"))}}, []Kind{PortMissing}},
+		"lost port, nobody looked":             {State{Pods: []Pod{with(routed)}, Leases: []ipam.Held{lease(boundTo("u"), on("ovn"))}}, nil},
+		"lost port of a pod that is going": {State{Complete: true, Pods: []Pod{with(func(p *Pod) { routed(p); p.Deleting = true })},
+			Leases: []ipam.Held{lease(boundTo("u"), on("ovn"))}}, nil},
+		"another's port in its place": {State{Complete: true, Pods: []Pod{with(routed)}, Leases: []ipam.Held{lease(boundTo("u"), on("ovn"))},
+			Ports: []nb.LogicalSwitchPort{port("f.ns", "", "")}}, []Kind{PortMissing}},
+		"port is there": {State{Complete: true, Pods: []Pod{with(routed)}, Leases: []ipam.Held{lease(boundTo("u"), on("ovn"))},
+			Ports: []nb.LogicalSwitchPort{port("p.ns", "u", one)}}, nil},
+		"no port yet":                           {State{Complete: true, Pods: []Pod{alive}, Leases: []ipam.Held{lease(boundTo("u"), on("ovn"))}}, nil},
+		"a network without a port":              {State{Complete: true, Pods: []Pod{with(routed)}, Leases: []ipam.Held{lease(boundTo("u"), on("mv.ns"))}}, nil},
 		"lease under another claim":             {State{Pods: []Pod{with(func(p *Pod) { p.Claim = two })}, Leases: []ipam.Held{lease(boundTo("u"))}}, []Kind{LeaseMissing}},
 		"lost lease of a pod that is going":     {State{Pods: []Pod{with(func(p *Pod) { p.Deleting = true })}}, nil},
 		"two pods, one lease":                   {State{Pods: []Pod{alive, with(func(p *Pod) { p.UID, p.Name = "v", "q" })}, Leases: []ipam.Held{lease(boundTo("u"))}}, []Kind{LeaseShared}},

@@ -25,6 +25,11 @@ func TestDepartedInUse(t *testing.T) {
 		"unseen, node unknown":          {Departed{NodeName: "n", Watched: true}, true},
 		"unseen, out of service":        {Departed{NodeName: "n", Node: lost}, false},
 		"unseen, node gone":             {Departed{NodeName: "n", NodeGone: true}, false},
+		"heir, seen to run":             {Departed{Heir: true, Seen: true, NodeName: "n", Node: node("True"), Watched: true}, false},
+		"heir, seen to run, too early":  {Departed{Heir: true, Seen: true, NodeName: "n", Node: node("True")}, true},
+		"heir, seen, node not ready":    {Departed{Heir: true, Seen: true, NodeName: "n", Node: node("Unknown"), Watched: true}, true},
+		"heir, seen, out of service":    {Departed{Heir: true, Seen: true, NodeName: "n", Node: lost}, false},
+		"heir, seen to have stopped":    {Departed{Heir: true, Seen: true, Stopped: true, NodeName: "n", Node: node("Unknown")}, false},
 	} {
 		if got := c.in.InUse(); got != c.want {
 			t.Errorf("%s: %t", name, got)

@@ -138,6 +138,13 @@ func IsOVN(provider string) bool {
 	return len(fields) == 3 && fields[0] != "" && fields[1] != "" && fields[2] == providerOVN
 }
 
+// HasPort tells whether a pod's network of that provider is a port of OVN, so that nobody uses its address once the port is
+// removed. The several interfaces of one attachment have its provider and, after a dot, names of their own.
+func HasPort(provider string) bool {
+	fields := strings.SplitN(provider, ".", 4)
+	return IsOVN(provider) || len(fields) == 4 && IsOVN(strings.Join(fields[:3], "."))
+}
+
 // DefaultMAC derives a locally administered MAC from a seed. It begins with 02, so it's never one of a pod's, which
 // begin with 0a:58 or 0e.
 func DefaultMAC(seed string) string {

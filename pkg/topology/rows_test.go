@@ -286,3 +286,15 @@ func TestIsOVN(t *testing.T) {
 		}
 	}
 }
+
+func TestHasPort(t *testing.T) {
+	cases := map[string]bool{
+		"": true, "ovn": true, "net1.default.ovn": true, "net1.default.ovn.net2": true, "net1.default.ovn.eth0.100": true,
+		"net1.default": false, "net1.default.net2": false, "net1.default.eth0.100": false, "..ovn.net2": false,
+	}
+	for provider, want := range cases {
+		if got := HasPort(provider); got != want {
+			t.Errorf("HasPort(%q) = %v, want %v", provider, got, want)
+		}
+	}
+}

@@ -110,23 +110,26 @@ func (w *Worker) bind(ctx context.Context, s *subject) error {
 		}
 	}
 	refs, err := w.bindable(ctx, s)
-	if err != nil || len(refs) == 0 {
+	if err != nil {
 		return err
 	}
-	if err := w.checkOlder(ctx, s); err != nil {
-		return err
+	if len(refs) > 0 {
+		if err := w.checkOlder(ctx, s); err != nil {
+			return err
+		}
+		fault.Hit(fault.Decided)
+		if _, err := w.Ledger.BindTo(ctx, s.binding(), refs...); err != nil {
+			return fmt.Errorf("bind the leases of pod %s: %w", s.key(), err)
+		}
+		fault.Hit(fault.Bound)
+		s.leases = w.Ledger.ByClaim(s.claim)
 	}
-	fault.Hit(fault.Decided)
-	if _, err := w.Ledger.BindTo(ctx, s.binding(), refs...); err != nil {
-		return fmt.Errorf("bind the leases of pod %s: %w", s.key(), err)
-	}
-	fault.Hit(fault.Bound)
-	s.leases = w.Ledger.ByClaim(s.claim)
-	return w.freeSurplus(ctx, s)
+	return w.freeSurplus(ctx, s) // also what a broken look has left
 }
 
 // freeSurplus frees what a former pod of the sticky owner had and this one doesn't carry: it asked for another address,
-// or has an interface less. Before this pod was bound, the former one could still have come back to it.
+// or has an interface less. Before this pod was bound, the former one could still have come back to it. What a container may
+// still use is left to the sweep.
 func (w *Worker) freeSurplus(ctx context.Context, s *subject) error {
 	if !s.owner.Sticky() {
 		return nil
@@ -140,7 +143,12 @@ func (w *Worker) freeSurplus(ctx context.Context, s *subject) error {
 		if err != nil {
 			return err
 		}
-		if gone {
+		if !gone {
+			continue
+		}
+		if used, err := w.inUse(ctx, l, false); err != nil {
+			return err
+		} else if !used {
 			surplus = append(surplus, l)
 		}
 	}
@@ -171,6 +179,9 @@ func (w *Worker) bindable(ctx context.Context, s *subject) ([]ipam.Ref, error) {
 			}
 			if !gone {
 				return nil, w.copied(ctx, s, fmt.Sprintf("%s is bound to pod %s/%s, which lives", l.Ref(), l.Owner.Namespace, l.PodName))
+			}
+			if err := w.vacated(ctx, s, l); err != nil {
+				return nil, err
 			}
 		}
 		refs = append(refs, l.Ref())

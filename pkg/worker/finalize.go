@@ -93,7 +93,7 @@ func (w *Worker) reconcileFinalizer(ctx context.Context, r reconcile.Request) (r
 	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	ours, err := w.oursIn(ctx, k.subnet)
+	ours, closed, err := w.oursIn(ctx, k.subnet)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -111,19 +111,19 @@ func (w *Worker) reconcileFinalizer(ctx context.Context, r reconcile.Request) (r
 		w.tellOnce(fmt.Sprintf("ending %s %s", r.Name, k.GetUID()), "It ends when its last lease does", "object", r.Name, "leases", n)
 		return reconcile.Result{RequeueAfter: retryEnding}, nil
 	}
-	if w.Ledger.ClosedHere()[k.subnet].Times > 0 { // leases may be missing
+	if closed || w.Ledger.ClosedHere()[k.subnet].Times > 0 { // leases may be missing
 		return reconcile.Result{RequeueAfter: retryEnding}, nil
 	}
 	return reconcile.Result{}, w.patchFinalizer(ctx, k.Object, false)
 }
 
-// oursIn tells whether the leases of a subnet are ours. One that is gone has none.
-func (w *Worker) oursIn(ctx context.Context, name string) (bool, error) {
+// oursIn tells whether the leases of a subnet are ours, and whether it is marked as closed. One that is gone has none.
+func (w *Worker) oursIn(ctx context.Context, name string) (ours, closed bool, err error) {
 	var s kubeovnv1.Subnet
 	if err := w.Client.Get(ctx, client.ObjectKey{Name: name}, &s); err != nil {
-		return false, client.IgnoreNotFound(err)
+		return false, false, client.IgnoreNotFound(err)
 	}
-	return name != w.Network.NodeSwitch && (w.Topology == Ensure || s.Labels[network.LabelManaged] == "true"), nil
+	return name != w.Network.NodeSwitch && (w.Topology == Ensure || s.Labels[network.LabelManaged] == "true"), s.Annotations[network.ClosedKey] != "", nil
 }
 
 // kept reads the object that a request is for.

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-net/berth/internal/catalog"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/network"
@@ -68,6 +70,26 @@ func TestB32SubnetEndsAfterItsLastLease(t *testing.T) {
 	dual.Finalizers = nil
 	w.must(w.client.Patch(w.ctx, dual, client.MergeFrom(old)))
 	w.until("the subnet ends", w.objectGone(dual))
+}
+
+// A subnet whose leases may be lost doesn't end, though the ledger has none.
+func TestClosedSubnetDoesNotEnd(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	s := &kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
+	w.finalizers(s, network.Finalizer)
+	w.stop()
+	_, err := catalog.MarkClosed(w.ctx, w.client, rand.Reader, s, "a block is gone")
+	w.must(err)
+	w.must(w.client.Delete(w.ctx, s))
+	h := w.employ(worldOptions{})
+	defer h.end()
+	w.seen(s)
+	result, err := h.reconcileFinalizer(w.ctx, request(ofSubnet+"s"))
+	w.must(err)
+	if result.RequeueAfter == 0 {
+		t.Error("nobody looks at it again")
+	}
+	w.finalizers(s, network.Finalizer)
 }
 
 // The finalizer comes back when it is taken off by hand, but not onto what is being deleted.

@@ -98,6 +98,29 @@ func TestB65DeletedUnscheduled(t *testing.T) {
 	w.clean()
 }
 
+// Pods behind a gate end without the northbound database, for they never had a port.
+func TestB65DeletedBehindAGate(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	gated := func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "else.where/hold"}} }
+	name := func(i int) string { return fmt.Sprintf("p%d", i) }
+	for i := range 200 {
+		if p := podNamed(name(i), gated); i < 20 {
+			w.admit(p)
+		} else {
+			p.Finalizers = []string{network.Finalizer}
+			w.must(w.client.Create(w.ctx, p))
+		}
+	}
+	w.nb.Close()
+	for i := range 200 {
+		w.end(name(i))
+	}
+	for i := range 200 {
+		w.gone(name(i))
+	}
+	w.must(w.leased(0)())
+}
+
 // A pod that is deleted after its rows were written and before it is patched.
 func TestB67DeletedBeforePatch(t *testing.T) {
 	gate := make(chan struct{})

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-net/berth/internal/catalog"
+	"github.com/berth-net/berth/internal/memkube"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/ipam/blockstore"
@@ -291,6 +293,115 @@ func TestLossIsTold(t *testing.T) {
 		case <-w.ctx.Done():
 			t.Fatalf("not told %q", want)
 		}
+	}
+}
+
+// robbedOf has a subnet of which n pods have lost their leases, marked as closed, and a worker that does nothing by itself.
+func (w *world) robbedOf(n int, o worldOptions) *hand {
+	w.t.Helper()
+	for i := range n {
+		w.admit(podNamed(fmt.Sprintf("p%d", i), onNode))
+		w.wired(fmt.Sprintf("p%d", i))
+	}
+	w.until("bound", w.allBound)
+	w.stop()
+	for _, l := range w.podLeases() {
+		w.must(w.ledger.Free(w.ctx, l.Ref()))
+	}
+	_, err := catalog.MarkClosed(w.ctx, w.client, rand.Reader, w.subnet("s"), "a block is gone")
+	w.must(err)
+	h := w.employ(o)
+	w.seen(w.subnet("s"))
+	return h
+}
+
+// drain gives what was told so far, without what is drawn at random.
+func drain(told *events.FakeRecorder) []string {
+	var out []string
+	for {
+		select {
+		case e := <-told.Events:
+			before, _, _ := strings.Cut(e, " (")
+			out = append(out, before)
+		default:
+			return out
+		}
+	}
+}
+
+// A subnet that is marked again while its leases are restored takes one more round, in which nothing is missing. What is
+// told at the end is what came back in both.
+func TestRestoredInTwoRoundsIsToldAsOne(t *testing.T) {
+	told := events.NewFakeRecorder(100)
+	var armed atomic.Bool
+	var again func() error
+	w := newWorld(t, worldOptions{intercept: func(r memkube.Request) memkube.Fault {
+		if r.Verb == "patch" && r.Resource == "subnets" && r.HTTP.UserAgent() != testAgent && armed.CompareAndSwap(true, false) {
+			if err := again(); err != nil {
+				t.Error(err)
+			}
+		}
+		return memkube.Fault{}
+	}})
+	h := w.robbedOf(3, worldOptions{change: func(o *Options) { o.Recorder = told }})
+	defer h.end()
+	subnet := w.subnet("s")
+	again = func() error {
+		_, err := catalog.MarkClosed(w.ctx, w.client, rand.Reader, subnet, "another block is gone")
+		return err
+	}
+	armed.Store(true)
+	w.must(h.rebuild(w.ctx))
+	if armed.Load() || w.opened() == nil {
+		t.Error("it was not marked again")
+	}
+	w.must(h.rebuild(w.ctx))
+	w.must(w.opened())
+	w.must(h.rebuild(w.ctx))
+	want := []string{"Warning LeasesLost a block is gone", "Normal LeasesRestored 3 leases were restored: addresses are given again"}
+	if d := cmp.Diff(want, drain(told)); d != "" {
+		t.Errorf("told (-want +got):\n%s", d)
+	}
+	w.must(w.leased(3)())
+}
+
+// A subnet that can't be understood keeps no other one closed.
+func TestBrokenSubnetKeepsNoOtherClosed(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	w.must(w.client.Create(w.ctx, &kubeovnv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "broken", Annotations: map[string]string{network.ClosedKey: "a block is gone"}},
+		Spec: kubeovnv1.SubnetSpec{CIDRBlock: "10.99.0.0/99", Provider: "ovn", Vpc: "ovn-cluster"}}))
+	h := w.robbedOf(2, worldOptions{})
+	defer h.end()
+	w.seen(w.subnet("broken"))
+	if err := h.rebuild(w.ctx); err == nil || !strings.Contains(err.Error(), "broken") {
+		t.Errorf("it tells %v", err)
+	}
+	if s := w.subnet("s"); s.Annotations[network.ClosedKey] != "" {
+		t.Errorf("it is closed: %s", s.Annotations[network.ClosedKey])
+	}
+	if s := w.subnet("broken"); s.Annotations[network.ClosedKey] == "" {
+		t.Error("the broken one is open")
+	}
+	w.must(w.leased(2)())
+}
+
+// A mark that was taken off, and that the cache still shows, closes nothing.
+func TestMarkOfTheCacheAlone(t *testing.T) {
+	told := events.NewFakeRecorder(100)
+	w := newWorld(t, worldOptions{})
+	h := w.robbedOf(2, worldOptions{change: func(o *Options) { o.Recorder = told }})
+	defer h.end()
+	defer w.kube.PauseWatch("subnets")()
+	for range 3 {
+		w.must(h.rebuild(w.ctx))
+		w.must(w.opened())
+	}
+	want := []string{"Warning LeasesLost a block is gone", "Normal LeasesRestored 2 leases were restored: addresses are given again"}
+	if d := cmp.Diff(want, drain(told)); d != "" {
+		t.Errorf("told (-want +got):\n%s", d)
+	}
+	if n := len(h.restored); n > 0 {
+		t.Errorf("%d subnets are remembered", n)
 	}
 }
 

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -13,6 +14,7 @@ type Metrics struct {
 	wire       prometheus.Histogram
 	reclaim    prometheus.Histogram
 	pending    prometheus.Gauge
+	overdue    prometheus.Gauge
 	findings   *prometheus.GaugeVec
 	repairs    *prometheus.CounterVec
 	late       *prometheus.CounterVec
@@ -48,6 +50,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		wire:       duration("berth_wire_duration_seconds", "From the worker's first look at a pod with a node to its mark routed."),
 		reclaim:    duration("berth_reclaim_duration_seconds", "From the decision that a pod is gone to the removal of its finalizer."),
 		pending:    gauge("berth_finalizers_pending", "Pods that are being deleted and still carry the finalizer, at the last sweep."),
+		overdue:    gauge("berth_finalizers_oldest_seconds", "How long ago the first of these pods was to end, at the last sweep."),
 		findings:   gauges("berth_sweep_findings", "What did not fit together at the last sweep, by kind.", "kind"),
 		repairs:    counters("berth_sweep_repairs_total", "What the sweep has repaired, by kind.", "kind"),
 		late:       counters("berth_late_allocations_total", "Addresses given by the worker and not at admission, by result.", "result"),
@@ -74,10 +77,20 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.wire, m.reclaim, m.pending, m.findings, m.repairs, m.late, m.held, m.sweeps, m.waiting, m.handedOver,
+	for _, c := range []prometheus.Collector{m.wire, m.reclaim, m.pending, m.overdue, m.findings, m.repairs, m.late, m.held, m.sweeps, m.waiting, m.handedOver,
 		m.closed, m.rebuilds, m.restored,
 		m.watched, m.leading, m.unrealised, m.asked, m.answered} {
 		errs = append(errs, r.Register(c))
 	}
 	return m, errors.Join(errs...)
+}
+
+// tellFinalizers tells how many pods still carry the finalizer that were to end by then, and since when the first of them.
+func (m *Metrics) tellFinalizers(ends []time.Time, now time.Time) {
+	m.pending.Set(float64(len(ends)))
+	oldest := time.Duration(0)
+	for _, end := range ends {
+		oldest = max(oldest, now.Sub(end))
+	}
+	m.overdue.Set(oldest.Seconds())
 }

@@ -172,8 +172,7 @@ func (w *Worker) reconcile(ctx context.Context, s *subject) (reconcile.Result, e
 		return cmp.Or(result, reconcile.Result{RequeueAfter: again}), nil
 	}
 	if grace := s.DeletionGracePeriodSeconds; grace != nil && *grace == 0 || verdict.Row == 7 {
-		w.warn(s.Pod, reasonInUse, actionReclaim, "its addresses are not taken back: "+verdict.Reason+
-			"; if the node is gone for good, delete its Node object, or taint it "+corev1.TaintNodeOutOfService)
+		w.warn(s.Pod, reasonInUse, actionReclaim, "its addresses are not taken back: "+verdict.Reason+ifNodeGone)
 	}
 	if verdict.After > 0 {
 		return reconcile.Result{RequeueAfter: verdict.After + recheckMargin}, nil

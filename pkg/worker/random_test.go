@@ -448,7 +448,7 @@ func (s *sim) empty() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	pods := s.pods()
-	if n := len(pods) + len(ips.Items) + len(s.podPorts()) + len(s.podLeases()) + len(h.waiting) + len(h.started) + h.watch.Len() + len(h.exits); n > 0 {
+	if n := len(pods) + len(ips.Items) + len(s.podPorts()) + len(s.podLeases()) + len(h.waiting) + len(h.started) + h.watch.Len() + len(h.exits) + len(h.unseen); n > 0 {
 		errs = append(errs, fmt.Errorf("%d pods, %d records, ports %v, leases %v, %d wait, %d begun", len(pods), len(ips.Items), s.podPorts(), s.podLeases(),
 			len(h.waiting), len(h.started)))
 	}

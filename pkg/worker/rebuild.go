@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-net/berth/internal/catalog"
 	"github.com/berth-net/berth/internal/rebuild"
+	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
 	"github.com/berth-net/berth/pkg/lifecycle"
 	"github.com/berth-net/berth/pkg/network"
@@ -77,26 +78,35 @@ func (w *Worker) rebuild(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if closed, err = w.confirmed(ctx, closed); err != nil {
+		return err
+	}
 	w.Metrics.closed.Set(float64(len(closed)))
+	w.forgetRestored(closed)
 	if len(closed) == 0 {
 		return nil
 	}
 	if err := w.Northbound.Ready(); err != nil {
 		return err
 	}
-	for _, c := range closed {
-		if err := w.mark(ctx, c); err != nil {
-			return err
+	var errs []error
+	closed = slices.DeleteFunc(closed, func(c *closure) bool { // what can't be restored keeps no other subnet closed
+		err := w.mark(ctx, c)
+		if err == nil && c.Set == nil {
+			err = fmt.Errorf("leases of subnet %s can't be restored: %w", c.Object.Name, c.Err)
 		}
+		errs = append(errs, err)
+		return err != nil
+	})
+	if len(closed) == 0 {
+		return errors.Join(errs...)
 	}
 	out, err := w.restore(ctx, closed)
 	if err != nil {
-		return err
+		return errors.Join(append(errs, err)...)
 	}
-	var errs []error
-	restored := out.Restored()
 	for _, c := range closed {
-		errs = append(errs, w.reopen(ctx, c, restored[c.Object.Name]))
+		errs = append(errs, w.reopen(ctx, c))
 	}
 	names := namesOf(closed)
 	for _, p := range out.Pods {
@@ -149,7 +159,28 @@ func (w *Worker) closed(ctx context.Context) ([]*closure, error) {
 	return out, nil
 }
 
-// mark makes durable that a subnet is closed, and tells of it.
+// confirmed gives those that are closed by what the API server says now. A cache may yet show a mark that was taken off: to
+// close a subnet for that would be a loss of its own.
+func (w *Worker) confirmed(ctx context.Context, closed []*closure) ([]*closure, error) {
+	var out []*closure
+	for _, c := range closed {
+		var s kubeovnv1.Subnet
+		err := w.Live.Get(ctx, client.ObjectKeyFromObject(c.Object), &s)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("read subnet %s: %w", c.Object.Name, err)
+		}
+		if err != nil || s.UID != c.Object.UID { // the cache tells soon
+			continue
+		}
+		if c.mark = s.Annotations[network.ClosedKey]; c.mark == "" && len(c.here) == 0 {
+			continue
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// mark makes durable that a subnet is closed, and tells of it, once until it is open again.
 func (w *Worker) mark(ctx context.Context, c *closure) error {
 	if c.mark == "" {
 		mark, err := catalog.MarkClosed(ctx, w.Client, w.Random, c.Object, c.reason)
@@ -158,7 +189,7 @@ func (w *Worker) mark(ctx context.Context, c *closure) error {
 		}
 		c.mark = mark
 	}
-	if w.untold("closed " + c.Object.Name + " " + c.mark) { // a webhook that was quicker has told nobody
+	if w.beginRestoring(c.Object.Name) { // a webhook that was quicker has told nobody
 		w.Log.Info("Leases are lost: the subnet is closed until they are restored", "subnet", c.Object.Name, "reason", c.reason)
 		w.Recorder.Eventf(c.Object, nil, corev1.EventTypeWarning, reasonLost, actionRebuild, "%s: no address is given until all leases are restored", c.reason)
 	}
@@ -167,16 +198,17 @@ func (w *Worker) mark(ctx context.Context, c *closure) error {
 	return nil
 }
 
-func (w *Worker) reopen(ctx context.Context, c *closure, restored int) error {
+func (w *Worker) reopen(ctx context.Context, c *closure) error {
 	if err := catalog.UnmarkClosed(ctx, w.Client, c.Object, c.mark); client.IgnoreNotFound(err) != nil && !apierrors.IsInvalid(err) {
 		return err
-	} else if apierrors.IsInvalid(err) { // it was marked again meanwhile, or by an older mark in the cache: once more
+	} else if apierrors.IsInvalid(err) { // it was marked again meanwhile: once more
 		w.Lost(c.Object.Name, c.reason)
 		return nil
 	}
 	for place, seen := range c.here {
 		w.Ledger.Reopen(place, seen)
 	}
+	restored := w.endRestoring(c.Object.Name)
 	w.Metrics.rebuilds.Inc()
 	w.Log.Info("All leases are there again: the subnet is open", "subnet", c.Object.Name, "restored", restored)
 	w.Recorder.Eventf(c.Object, nil, corev1.EventTypeNormal, reasonRestored, actionRebuild, "%d leases were restored: addresses are given again", restored)
@@ -192,9 +224,6 @@ func (w *Worker) source() rebuild.Source {
 func (w *Worker) restore(ctx context.Context, closed []*closure) (rebuild.Outcome, error) {
 	sets := map[string]*ipam.Subnet{}
 	for _, c := range closed {
-		if c.Set == nil {
-			return rebuild.Outcome{}, c.Err
-		}
 		sets[c.Object.Name] = c.Set
 	}
 	out, err := w.source().Restore(ctx, sets, w.tellRestored)
@@ -208,13 +237,56 @@ func (w *Worker) restore(ctx context.Context, closed []*closure) (rebuild.Outcom
 	return out, nil
 }
 
-// tellRestored counts what a plan restores, and tells what it takes from others.
+// tellRestored counts what a plan restores, each lease once in all rounds until its subnet is open, and tells what it takes
+// from others.
 func (w *Worker) tellRestored(plan lifecycle.Rebuilt) {
 	for _, x := range plan.Replace {
 		w.Log.Info("An address was given again while its lease was lost: it goes back", "subnet", x.Old.Subnet, "address", x.Old.Address,
 			"pod", x.New.PodName, "given", x.Old.Claim)
 	}
-	w.Metrics.restored.Add(float64(len(plan.Restore) + len(plan.Replace)))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	count := func(subnet string, l ipam.Lease) {
+		r := ipam.Ref{Address: l.Address, MAC: l.MAC, Claim: l.Claim}
+		if known := w.restored[subnet]; known != nil && !known[r] {
+			known[r] = true
+			w.Metrics.restored.Inc()
+		}
+	}
+	for _, x := range plan.Restore {
+		count(x.Subnet, x.Lease)
+	}
+	for _, x := range plan.Replace {
+		count(x.Old.Subnet, x.New)
+	}
+}
+
+// beginRestoring tells whether the subnet's leases were not being restored yet.
+func (w *Worker) beginRestoring(subnet string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.restored[subnet] != nil {
+		return false
+	}
+	w.restored[subnet] = map[ipam.Ref]bool{}
+	return true
+}
+
+// endRestoring tells how many of the subnet's leases were restored since that began.
+func (w *Worker) endRestoring(subnet string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := len(w.restored[subnet])
+	delete(w.restored, subnet)
+	return n
+}
+
+// forgetRestored drops what was counted for subnets that are gone, or that others have opened.
+func (w *Worker) forgetRestored(closed []*closure) {
+	names := namesOf(closed)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.restored, func(subnet string, _ map[ipam.Ref]bool) bool { return !slices.Contains(names, subnet) })
 }
 
 // findLosses closes the subnets of which ports or records prove that leases are missing, by the cache and then by a live

@@ -94,7 +94,8 @@ func (w *Worker) unwired(s *subject, err error) error {
 	var foreign *ovn.ForeignRowError
 	var clash *ovn.ClashError
 	var invalid *ovn.InvalidRowError
-	if errors.As(err, &missing) || errors.As(err, &foreign) || errors.As(err, &clash) || errors.As(err, &invalid) {
+	var twice *ovn.AmbiguousRowError
+	if errors.As(err, &missing) || errors.As(err, &foreign) || errors.As(err, &clash) || errors.As(err, &invalid) || errors.As(err, &twice) {
 		w.warn(s.Pod, reasonUnwired, actionWire, err.Error())
 	}
 	return err

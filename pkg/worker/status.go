@@ -29,6 +29,11 @@ type figures struct {
 	availableRange, usingRange string
 }
 
+// Catalog is what the worker knows of the topology.
+func (w *Worker) Catalog(ctx context.Context) (network.Catalog, error) {
+	return w.topology.Topology(ctx)
+}
+
 // statusLoop writes the figures of Subnets and IPPools, until ctx ends.
 func (w *Worker) statusLoop(ctx context.Context) error {
 	if err := w.awaitLead(ctx); err != nil {

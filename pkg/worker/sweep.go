@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -101,7 +102,7 @@ func (w *Worker) sweep(ctx context.Context) error {
 		return err
 	}
 	findings := lifecycle.Compare(lifecycle.State{
-		Pods: pods, Leases: w.Ledger.Leases(), Ports: w.Northbound.Ports(), Records: records, Keeps: unasked,
+		Pods: pods, Leases: w.Ledger.Leases(), Ports: w.Northbound.Ports(), Complete: true, Records: records, Keeps: unasked,
 	})
 	w.see(findings)
 	if slices.ContainsFunc(findings, func(f lifecycle.Finding) bool {
@@ -111,7 +112,8 @@ func (w *Worker) sweep(ctx context.Context) error {
 			return err
 		}
 	}
-	w.Metrics.pending.Set(float64(finalizing))
+	w.Metrics.tellFinalizers(finalizing, w.Clock.Now())
+	w.forgetBegun(pods)
 	r := &repair{Worker: w, keeper: facts.NewKeeper(w.Live, w.Client.RESTMapper()), records: byName, live: map[string][]lifecycle.Pod{}}
 	var errs []error
 	counts := map[lifecycle.Kind]int{}
@@ -150,22 +152,37 @@ func (w *Worker) twice(findings []lifecycle.Finding) []lifecycle.Finding {
 	return again
 }
 
-// pods gives all pods with a claim or the finalizer from the cache, and how many are being deleted with the finalizer on.
-func (w *Worker) pods(ctx context.Context) ([]lifecycle.Pod, int, error) {
+// pods gives all pods with a claim or the finalizer from the cache, and by when those were to end that are being deleted
+// with the finalizer on.
+func (w *Worker) pods(ctx context.Context) ([]lifecycle.Pod, []time.Time, error) {
 	var list corev1.PodList
 	if err := w.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, 0, fmt.Errorf("list pods: %w", err)
+		return nil, nil, fmt.Errorf("list pods: %w", err)
 	}
-	finalizing := 0
+	var finalizing []time.Time
 	var out []lifecycle.Pod
 	for i := range list.Items {
 		p := facts.Pod(&list.Items[i])
 		if p.Deleting && p.Finalized {
-			finalizing++
+			finalizing = append(finalizing, list.Items[i].DeletionTimestamp.Time)
 		}
 		out = append(out, p)
 	}
 	return out, finalizing, nil
+}
+
+// forgetBegun drops when pods were first seen with a node that have gone since, and nobody gave anything back.
+func (w *Worker) forgetBegun(pods []lifecycle.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.started) == 0 {
+		return
+	}
+	there := make(map[string]bool, len(pods))
+	for _, p := range pods {
+		there[p.UID] = true
+	}
+	maps.DeleteFunc(w.started, func(uid string, _ time.Time) bool { return !there[uid] })
 }
 
 // records gives the IP records that this project made.
@@ -196,7 +213,7 @@ type repair struct {
 // kept tells that a finding is none, for a sticky owner keeps the lease, or nobody knows.
 func (r *repair) kept(ctx context.Context, f lifecycle.Finding) bool {
 	loose := f.Kind == lifecycle.LeasePending || f.Kind == lifecycle.LeaseOrphaned
-	return loose && f.Lease.Owner.Sticky() && r.keeper.Keeps(ctx, f.Lease) != lifecycle.No
+	return loose && f.Lease.Owner.Sticky() && !f.Surplus && r.keeper.Keeps(ctx, f.Lease) != lifecycle.No
 }
 
 func (r *repair) mend(ctx context.Context, f lifecycle.Finding) error {
@@ -209,7 +226,7 @@ func (r *repair) mend(ctx context.Context, f lifecycle.Finding) error {
 		done, err = r.mendPort(ctx, f)
 	case lifecycle.RecordOrphaned:
 		done, err = r.mendRecord(ctx, f)
-	case lifecycle.LeaseMissing, lifecycle.FinalizerMissing, lifecycle.PortUnleased, lifecycle.PortDuplicate:
+	case lifecycle.LeaseMissing, lifecycle.FinalizerMissing, lifecycle.PortUnleased, lifecycle.PortDuplicate, lifecycle.PortMissing:
 		r.enqueue(client.ObjectKey{Namespace: f.Namespace, Name: f.Pod})
 	}
 	if done {

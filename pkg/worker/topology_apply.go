@@ -15,8 +15,8 @@ const obstacles = 100
 // bulk is how many rows of a new topology are written at once: about half a second of the database's time.
 const bulk = 2000
 
-// applyTopology writes the rows. A row of somebody else that is in the way takes one of ours out, and what hangs on it;
-// it is told, and the others are written.
+// applyTopology writes the rows. A row of somebody else that is in the way takes one of ours out, and what hangs on it; of a
+// switch of which there are two all is left as it is. It is told, and the others are written.
 func (w *Worker) applyTopology(ctx context.Context, ch ovn.Change) error {
 	if err := w.applyBulk(ctx, ch); err != nil {
 		return err
@@ -25,9 +25,11 @@ func (w *Worker) applyTopology(ctx context.Context, ch ovn.Change) error {
 		err := w.apply(ctx, ch)
 		var foreign *ovn.ForeignRowError
 		var clash *ovn.ClashError
+		var twice *ovn.AmbiguousRowError
 		switch {
-		case errors.As(err, &foreign) && leaveOut(&ch.Ensure, foreign.Name):
+		case errors.As(err, &foreign) && (spare(&ch, foreign.Name) || leaveOut(&ch.Ensure, foreign.Name)):
 		case errors.As(err, &clash) && leaveOut(&ch.Ensure, clash.Name):
+		case errors.As(err, &twice) && leaveAsItIs(&ch.Ensure, twice.Name):
 		default:
 			return err
 		}
@@ -43,11 +45,31 @@ func (w *Worker) applyBulk(ctx context.Context, ch ovn.Change) error {
 		err := w.apply(ctx, ovn.Change{Key: ch.Key, Ensure: rows})
 		var foreign *ovn.ForeignRowError
 		var clash *ovn.ClashError
-		if err != nil && !errors.As(err, &foreign) && !errors.As(err, &clash) {
+		var twice *ovn.AmbiguousRowError
+		if err != nil && !errors.As(err, &foreign) && !errors.As(err, &clash) && !errors.As(err, &twice) {
 			return err
 		}
 	}
 	return nil
+}
+
+// spare takes a switch or router out of those that are to go: somebody else has one of its name. It returns false when there
+// is no such row.
+func spare(ch *ovn.Change, name string) bool {
+	n := len(ch.RemoveSwitches) + len(ch.RemoveRouters)
+	is := func(s string) bool { return s == name }
+	ch.RemoveSwitches = slices.DeleteFunc(slices.Clone(ch.RemoveSwitches), is)
+	ch.RemoveRouters = slices.DeleteFunc(slices.Clone(ch.RemoveRouters), is)
+	return len(ch.RemoveSwitches)+len(ch.RemoveRouters) < n
+}
+
+// leaveAsItIs takes a switch out of the rows, and leaves what hangs on it. It returns false when there is no such row.
+func leaveAsItIs(rows *nb.Rows, name string) bool {
+	if !slices.ContainsFunc(rows.Switches, func(s nb.LogicalSwitch) bool { return s.Name == name }) {
+		return false
+	}
+	rows.Held = append(slices.Clone(rows.Held), name)
+	return leaveOut(rows, name)
 }
 
 // leaveOut takes a row, by the name that errors have, and what hangs on it out of the rows. It returns false when there

@@ -218,7 +218,9 @@ func (w *Worker) regroup(ctx context.Context, groups []nb.Group) error {
 		}
 		for key, value := range p.Annotations {
 			if _, suffix, ok := network.SplitKey(key); ok && suffix == network.SuffixSubnet && subnets[value] {
-				w.enqueue(client.ObjectKeyFromObject(p))
+				if err := w.enqueueSurely(ctx, client.ObjectKeyFromObject(p)); err != nil {
+					return err
+				}
 				break
 			}
 		}

@@ -30,6 +30,7 @@ func (w *Worker) retire(ctx context.Context, l *landscape, ch *ovn.Change) (kept
 		if want[sw.Name] || !nb.OfTopology(sw.ExternalIDs) {
 			continue
 		}
+		want[sw.Name] = true // there may be two of the name, and all go at once
 		var s kubeovnv1.Subnet
 		if gone, err := w.gone(ctx, sw.Name, &s); err != nil || !gone && topology.IsOVN(s.Spec.Provider) {
 			return false, errors.Join(err, staleUnless(err, "Subnet", sw.Name))
@@ -77,6 +78,7 @@ func (w *Worker) retireRouters(ctx context.Context, l *landscape, ch *ovn.Change
 		if want[r.Name] || !nb.OfTopology(r.ExternalIDs) {
 			continue
 		}
+		want[r.Name] = true
 		if gone, err := w.gone(ctx, r.Name, &kubeovnv1.Vpc{}); err != nil || !gone {
 			return false, errors.Join(err, staleUnless(err, "Vpc", r.Name))
 		}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
@@ -242,6 +244,105 @@ func TestForeignPolicyIsInNobodysWay(t *testing.T) {
 	if diff := cmp.Diff([]string{"31000 ip4.dst == 10.40.0.0/24 drop "}, w.policies("10.40.0.0/24")); diff != "" {
 		t.Errorf("policies (-want +got):\n%s", diff)
 	}
+}
+
+// nbctl changes the northbound database as somebody else does.
+func (w *world) nbctl(args ...string) {
+	w.t.Helper()
+	out, err := exec.Command("ovn-nbctl", append([]string{"--no-leader-only", "--timeout=20", "--db=" + w.remote}, args...)...).CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("ovn-nbctl %v: %v: %s", args, err, out)
+	}
+}
+
+// switches counts the switches of a name.
+func (w *world) switches(name string) int {
+	n := 0
+	for _, s := range w.nb.Switches() {
+		if s.Name == name {
+			n++
+		}
+	}
+	return n
+}
+
+// TestTwinOfASwitchIsInNobodysWay has somebody else make a switch with the name of one of ours: what is there stays, all else
+// is made and removed.
+func TestTwinOfASwitchIsInNobodysWay(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	linked := func(subnets ...string) func() error {
+		return func() error {
+			for _, name := range subnets {
+				if _, ok := w.nb.RouterPort("ovn-cluster-" + name); !ok || w.switches(name) == 0 {
+					return fmt.Errorf("router port of %s: %v, %d switches", name, ok, w.switches(name))
+				}
+			}
+			return nil
+		}
+	}
+	for i, name := range []string{"t", "u"} {
+		w.makeSubnet(name, kubeovnv1.SubnetSpec{CIDRBlock: fmt.Sprintf("10.4%d.0.0/24", i), Provider: "ovn"})
+	}
+	w.until("the subnets", linked("t", "u"))
+	w.nbctl("create", "Logical_Switch", "name=t", "external_ids:vendor=other")
+	w.until("the twin is seen", func() error {
+		if n := w.switches("t"); n != 2 {
+			return fmt.Errorf("%d switches", n)
+		}
+		return nil
+	})
+	w.makeSubnet("v", kubeovnv1.SubnetSpec{CIDRBlock: "10.49.0.0/24", Provider: "ovn"})
+	w.until("a subnet that comes later", linked("t", "v"))
+	for _, name := range []string{"t", "u"} {
+		w.must(w.client.Delete(w.ctx, w.subnet(name)))
+	}
+	w.until("the other that is deleted", func() error {
+		if n := w.switches("u"); n != 0 {
+			return fmt.Errorf("%d switches", n)
+		}
+		return nil
+	})
+	w.must(linked("v")())
+	if n := w.switches("t"); n != 2 {
+		t.Errorf("%d switches t, want the foreign one and ours", n)
+	}
+}
+
+func TestSpare(t *testing.T) {
+	ch := ovn.Change{RemoveSwitches: []string{"a", "b"}, RemoveRouters: []string{"r", "a"}}
+	if !spare(&ch, "a") || spare(&ch, "x") {
+		t.Error("it doesn't tell what it does")
+	}
+	if d := cmp.Diff(ovn.Change{RemoveSwitches: []string{"b"}, RemoveRouters: []string{"r"}}, ch, cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// Pods that belong into a new group are all looked at, however many they are.
+func TestRegroupPassesNobodyOver(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	const pods = 5
+	for i := range pods {
+		w.admit(podNamed(fmt.Sprintf("p%d", i), onNode))
+	}
+	w.stop()
+	h := w.employ(worldOptions{})
+	defer h.end()
+	h.wake = make(chan event.GenericEvent, 1)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- h.regroup(w.ctx, []nb.Group{{Name: "s.n1", ExternalIDs: map[string]string{nb.KeySubnet: "s", nb.KeyNode: "n1"}}})
+	}()
+	got := map[string]bool{}
+	for len(got) < pods {
+		select {
+		case e := <-h.wake:
+			got[e.Object.GetName()] = true
+		case <-w.ctx.Done():
+			t.Fatalf("only %v are looked at", got)
+		}
+	}
+	w.must(<-ended)
 }
 
 func TestLeaveOut(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -180,8 +181,112 @@ func TestSweepWaitsForTheContainersOfAnotherCNI(t *testing.T) {
 func (w *world) forgotten() error {
 	w.worker.mu.Lock()
 	defer w.worker.mu.Unlock()
-	if n := len(w.worker.exits); n > 0 {
+	if n := len(w.worker.exits) + len(w.worker.unseen); n > 0 {
 		return fmt.Errorf("it remembers %d", n)
 	}
 	return nil
+}
+
+// unserved tells that the pod has no port, and that its addresses on other CNIs' networks are still its predecessor's.
+func (w *world) unserved(p *corev1.Pod) func() error {
+	return func() error {
+		now, err := w.get(p.Name)
+		if err != nil || now.Annotations["ovn.kubernetes.io/routed"] != "" {
+			return fmt.Errorf("%w: annotations %v", err, now.Annotations)
+		}
+		for _, l := range w.podLeases() {
+			if l.PodUID == string(p.UID) {
+				return fmt.Errorf("%s is bound to it", l.Ref())
+			}
+		}
+		return nil
+	}
+}
+
+// A pod of a set whose finalizer is taken off by hand is followed by another of its name, with its addresses. As long as a
+// container of the former one may run, no removal of a port keeps it off the network of another CNI: the new one waits.
+func TestHeirWaitsForTheContainersOfAnotherCNI(t *testing.T) {
+	later := func(w *world) {
+		w.worker.mu.Lock()
+		defer w.worker.mu.Unlock()
+		for uid, since := range w.worker.unseen {
+			w.worker.unseen[uid] = since.Add(-time.Minute)
+		}
+	}
+	for name, c := range map[string]struct {
+		node  corev1.ConditionStatus
+		state corev1.ContainerState
+		// restart has the worker not see how the pod goes.
+		restart bool
+		// end ends the wait; nil: there is none.
+		end func(*world)
+	}{
+		"its node is out of service":         {corev1.ConditionUnknown, runningState(), false, func(w *world) { w.outOfService("n1") }},
+		"its node is ready for long":         {corev1.ConditionTrue, runningState(), false, later},
+		"it went unseen, and later":          {corev1.ConditionTrue, runningState(), true, later},
+		"it went unseen, and out of service": {corev1.ConditionUnknown, runningState(), true, func(w *world) { w.outOfService("n1") }},
+		"it had stopped":                     {corev1.ConditionUnknown, stoppedState(), false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var fault mutable
+			options := worldOptions{intercept: fault.patches, age: time.Minute}
+			w := newWorld(t, options)
+			w.serving("mv", "10.32.0.0/24", "mv.app")
+			w.attachment("mv", `{"type":"macvlan","master":"eth0","ipam":{"type":"kube-ovn","provider":"mv.app"}}`)
+			set := w.makeSet()
+			w.admitWhole(podNamed("web-0", onNode, attachedTo("mv"), ofSet(set)))
+			before := w.wired("web-0")
+			w.says("n1", c.node)
+			w.reports("web-0", c.state)
+			w.seen(podNamed("web-0"))
+			if c.restart {
+				w.stop()
+			}
+			w.stripped("web-0", &fault)
+			if c.restart {
+				w.start(options)
+			}
+			after := w.admitWhole(podNamed("web-0", onNode, attachedTo("mv"), ofSet(set)))
+			if c.end != nil {
+				w.until("it is told", func() error { return w.told("web-0", reasonInUse) })
+				w.keeps("the former pod's addresses", w.unserved(after))
+				c.end(w)
+				w.look("web-0")
+			}
+			now := w.wired("web-0")
+			for _, key := range []string{addressKey, "mv.app.kubernetes.io/ip_address"} {
+				if now.Annotations[key] == "" || now.Annotations[key] != before.Annotations[key] {
+					t.Errorf("%s was %q and is %q", key, before.Annotations[key], now.Annotations[key])
+				}
+			}
+			w.until("all is bound to it", func() error {
+				for _, l := range w.podLeases() {
+					if l.PodUID != string(now.UID) {
+						return fmt.Errorf("%+v", l)
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// A pod of a set that ends as it should is followed by the next one without a wait.
+func TestHeirOfAPodThatHasStopped(t *testing.T) {
+	w := newWorld(t, worldOptions{age: time.Minute})
+	w.serving("mv", "10.32.0.0/24", "mv.app")
+	w.attachment("mv", `{"type":"macvlan","master":"eth0","ipam":{"type":"kube-ovn","provider":"mv.app"}}`)
+	set := w.makeSet()
+	for range 5 {
+		w.admitWhole(podNamed("web-0", onNode, attachedTo("mv"), ofSet(set)))
+		p := w.wired("web-0")
+		if err := w.told("web-0", reasonInUse); err == nil {
+			t.Errorf("pod %s was told to wait", p.UID)
+		}
+		w.reports("web-0", runningState())
+		w.must(w.client.Delete(w.ctx, podNamed("web-0"), client.GracePeriodSeconds(30)))
+		w.reports("web-0", stoppedState())
+		w.end("web-0")
+		w.gone("web-0")
+	}
 }

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -92,6 +93,10 @@ type Worker struct {
 	ripe  map[ipam.Ref]bool
 	noted map[string]bool
 	exits map[string]exit
+	// unseen is since when pods are known to be gone whose addresses may be in use.
+	unseen map[string]time.Time
+	// restored are the leases that were restored of each subnet that is closed.
+	restored map[string]map[ipam.Ref]bool
 	// told is when each thing was last told.
 	told map[string]time.Time
 	// figured is the version of each object that figures were last written over.
@@ -128,6 +133,7 @@ func New(o Options) (*Worker, error) {
 		Options: o, leading: make(chan struct{}), broken: make(chan error, 1),
 		loose: make(chan ipam.Held, 4096), losses: make(chan struct{}, 1), wake: make(chan event.GenericEvent, 4096),
 		watch: lifecycle.NewWatchlist(o.PendingAge), ripe: map[ipam.Ref]bool{}, noted: map[string]bool{}, exits: map[string]exit{},
+		unseen: map[string]time.Time{}, restored: map[string]map[ipam.Ref]bool{},
 		told: map[string]time.Time{}, figured: map[types.UID]string{},
 		waiting: map[client.ObjectKey]waiter{}, started: map[string]time.Time{},
 	}
@@ -218,10 +224,24 @@ func (w *Worker) warn(pod *corev1.Pod, reason, action, text string) {
 
 // enqueue has a pod looked at again. A full queue drops it: the sweep and the next event bring it back.
 func (w *Worker) enqueue(key client.ObjectKey) {
-	pod := &corev1.Pod{}
-	pod.Namespace, pod.Name = key.Namespace, key.Name
 	select {
-	case w.wake <- event.GenericEvent{Object: pod}:
+	case w.wake <- awakening(key):
 	default:
 	}
+}
+
+// enqueueSurely does so for what nothing else brings back.
+func (w *Worker) enqueueSurely(ctx context.Context, key client.ObjectKey) error {
+	select {
+	case w.wake <- awakening(key):
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("have pod %s looked at again: %w", key, ctx.Err())
+	}
+}
+
+func awakening(key client.ObjectKey) event.GenericEvent {
+	pod := &corev1.Pod{}
+	pod.Namespace, pod.Name = key.Namespace, key.Name
+	return event.GenericEvent{Object: pod}
 }
