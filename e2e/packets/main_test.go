@@ -9,6 +9,7 @@ package packets
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -26,7 +27,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/berth-net/berth/e2e/cluster"
+	"github.com/berth-net/berth/e2e/sampling"
 	"github.com/berth-net/berth/e2e/suite"
+	"github.com/berth-net/berth/internal/sampler"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 )
 
@@ -36,7 +39,8 @@ const limit = 30 * time.Second
 // harness is the cluster that all tests of a family share, one after the other.
 type harness struct {
 	*cluster.Cluster
-	api client.Client
+	api      client.Client
+	sampling *sampling.Sampling
 }
 
 // shared is the one cluster that runs.
@@ -67,6 +71,7 @@ func startOf(t *testing.T, family cluster.Family) *harness {
 	}
 	h := shared.h
 	t.Cleanup(func() {
+		suite.Broken(t, h.sampling)
 		suite.Logs(t, h.LogDir(), "berth-worker*")
 	})
 	return h
@@ -79,7 +84,11 @@ func stopCluster() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	err := shared.h.Down(ctx)
+	var err error
+	if shared.h.sampling != nil {
+		err = shared.h.sampling.Stop()
+	}
+	err = errors.Join(err, shared.h.Down(ctx))
 	shared.h = nil
 	return err
 }
@@ -104,7 +113,11 @@ func startCluster(family cluster.Family) (*harness, error) {
 		return nil, err
 	}
 	h := &harness{Cluster: c, api: api}
-	return h, h.joined(ctx)
+	if err := h.joined(ctx); err != nil {
+		return h, err
+	}
+	h.sampling, err = sampling.Start(ctx, c.Config(), c.NBSocket(), sampler.DefaultAllowed(30*time.Second))
+	return h, err
 }
 
 // joined returns when the nodes are on the pods' network.
