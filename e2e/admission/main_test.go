@@ -26,6 +26,7 @@ import (
 	netv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 
 	"github.com/berth-net/berth/e2e/cluster"
+	"github.com/berth-net/berth/e2e/suite"
 	"github.com/berth-net/berth/pkg/api/berth/v1alpha1"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 )
@@ -61,6 +62,7 @@ func start(t *testing.T) *world {
 		t.Fatal(shared.err)
 	}
 	t.Cleanup(func() {
+		suite.Broken(t, shared.w.sampling)
 		if t.Failed() {
 			shared.w.dump(t)
 		}
@@ -110,6 +112,9 @@ func (w *world) up(ctx context.Context) error {
 		return err
 	}
 	if err := w.register(ctx); err != nil {
+		return err
+	}
+	if err := w.sample(ctx); err != nil {
 		return err
 	}
 	for _, name := range []string{"a", "b"} {

@@ -24,8 +24,10 @@ import (
 	worker "github.com/berth-net/berth/cmd/finalizer-worker/app"
 	webhook "github.com/berth-net/berth/cmd/webhook/app"
 	"github.com/berth-net/berth/e2e/cluster"
+	"github.com/berth-net/berth/e2e/sampling"
 	"github.com/berth-net/berth/e2e/suite"
 	"github.com/berth-net/berth/internal/memnb"
+	"github.com/berth-net/berth/internal/sampler"
 	"github.com/berth-net/berth/internal/serve"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/network"
@@ -50,6 +52,7 @@ type world struct {
 	balancer *balancer
 	other    *otherHook
 	replicas []replica
+	sampling *sampling.Sampling
 	// stopWorker ends the worker and gives its error.
 	stopWorker func() error
 	stop       []func() error
@@ -86,6 +89,16 @@ func (w *world) northbound(ctx context.Context) error {
 		return err
 	}
 	w.stop = append(w.stop, func() error { w.nb.Close(); return nil })
+	return nil
+}
+
+// sample has a sampler watch the world.
+func (w *world) sample(ctx context.Context) error {
+	var err error
+	if w.sampling, err = sampling.Start(ctx, w.Config(), w.server.Endpoint(), sampler.DefaultAllowed(30*time.Second)); err != nil {
+		return err
+	}
+	w.stop = append(w.stop, w.sampling.Stop)
 	return nil
 }
 
