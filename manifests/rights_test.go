@@ -32,6 +32,7 @@ import (
 
 	finalizerworker "github.com/berth-net/berth/cmd/finalizer-worker/app"
 	webhook "github.com/berth-net/berth/cmd/webhook/app"
+	"github.com/berth-net/berth/e2e/await"
 	"github.com/berth-net/berth/internal/memkube"
 	"github.com/berth-net/berth/internal/memnb"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
@@ -231,15 +232,8 @@ func (w *rightsWorld) listen() net.Listener {
 // until waits for something to come true.
 func (w *rightsWorld) until(what string, ok func() error) {
 	w.t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		err := ok()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			w.t.Fatalf("%s: %v", what, err)
-		}
-	}
+	err := await.Until(w.t.Context(), what, 20*time.Millisecond, time.Minute, func(context.Context) error { return ok() })
+	w.must(err)
 }
 
 func newRightsWorld(t *testing.T) *rightsWorld {
