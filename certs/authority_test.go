@@ -327,10 +327,12 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for !clk.HasWaiters() {
+	for len(renewed) == 0 && ctx.Err() == nil { // in steps: one that comes between a look and its timer counts for nothing
+		if clk.HasWaiters() {
+			clk.Step(time.Hour)
+		}
 		runtime.Gosched()
 	}
-	clk.Step(17 * time.Hour)
 	await(ctx, t, renewed)
 	if c, err := a.GetCertificate(nil); err != nil || c.Leaf.Equal(first.Leaf) {
 		t.Errorf("not renewed: %v", err)

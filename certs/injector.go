@@ -42,15 +42,16 @@ type InjectorOptions struct {
 }
 
 // Injector keeps a CA bundle in clientConfig.caBundle of every webhook of the MutatingWebhookConfiguration and of the
-// ValidatingWebhookConfiguration of one name, and writes no other field: a JSON patch that tests each webhook's name at
-// its index. The mutating one has to be there, the validating one may be.
+// ValidatingWebhookConfiguration of one name, and writes no other field: a JSON patch that tests the version it was made
+// for, and each webhook's name at its index. The mutating one has to be there, the validating one may be. One that is
+// marked for cert-manager's cainjector is left to that: of two writers, the last one would win.
 type Injector struct {
 	opts    InjectorOptions
 	targets []target
 	changed chan struct{}
 
 	mu   sync.RWMutex
-	seen map[string][]hook // by kind; a configuration that is not there has no entry
+	seen map[string]configuration // by kind; a configuration that is not there has no entry
 }
 
 // NewInjector checks the options.
@@ -61,7 +62,7 @@ func NewInjector(o InjectorOptions) (*Injector, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	return &Injector{opts: o, targets: targets(o.Client, o.Name), changed: make(chan struct{}, 1), seen: map[string][]hook{}}, nil
+	return &Injector{opts: o, targets: targets(o.Client, o.Name), changed: make(chan struct{}, 1), seen: map[string]configuration{}}, nil
 }
 
 // Notify says that the bundle may have changed. A nil Injector ignores it.
@@ -123,23 +124,23 @@ func (i *Injector) inject(ctx context.Context) error {
 
 func (i *Injector) injectInto(ctx context.Context, t target) error {
 	for range attempts {
-		hooks, err := t.get(ctx)
+		c, err := t.get(ctx)
 		if apierrors.IsNotFound(err) {
-			i.saw(t.kind, nil, false)
+			i.gone(t.kind)
 			return nil // the watch tells when it is there
 		}
 		if err != nil {
 			return fmt.Errorf("%s %s can't be read, allow get on it: %w", t.kind, i.opts.Name, err)
 		}
-		i.saw(t.kind, hooks, true)
-		patch, err := bundlePatch(hooks, i.opts.Bundle())
+		i.saw(t.kind, c)
+		patch, err := bundlePatch(c, i.opts.Bundle())
 		if err != nil || patch == nil {
 			return err
 		}
-		hooks, err = t.patch(ctx, patch)
+		c, err = t.patch(ctx, patch)
 		switch {
 		case err == nil:
-			i.saw(t.kind, hooks, true)
+			i.saw(t.kind, c)
 			i.opts.Log.Info("wrote the CA bundle", "kind", t.kind, "configuration", i.opts.Name)
 			return nil
 		case apierrors.IsInvalid(err), apierrors.IsConflict(err), apierrors.IsNotFound(err), isUnprocessable(err):
@@ -157,13 +158,13 @@ func isUnprocessable(err error) bool {
 	return errors.As(err, &status) && status.Status().Code == 422
 }
 
-// bundlePatch is nil when every webhook carries the bundle already, or there is none.
-func bundlePatch(hooks []hook, bundle []byte) ([]byte, error) {
-	if len(bundle) == 0 {
+// bundlePatch is nil when every webhook carries the bundle already, there is none, or another writes it.
+func bundlePatch(c configuration, bundle []byte) ([]byte, error) {
+	if len(bundle) == 0 || c.source != "" {
 		return nil, nil
 	}
 	var ops []jsonpatch.Operation
-	for n, w := range hooks {
+	for n, w := range c.hooks {
 		if bytes.Equal(w.bundle, bundle) {
 			continue
 		}
@@ -173,6 +174,7 @@ func bundlePatch(hooks []hook, bundle []byte) ([]byte, error) {
 	if len(ops) == 0 {
 		return nil, nil
 	}
+	ops = slices.Insert(ops, 0, jsonpatch.Test(jsonpatch.ResourceVersion, c.version))
 	patch, err := json.Marshal(ops)
 	if err != nil {
 		return nil, fmt.Errorf("patch of the CA bundle can't be encoded, report this: %w", err)
@@ -180,14 +182,16 @@ func bundlePatch(hooks []hook, bundle []byte) ([]byte, error) {
 	return patch, nil
 }
 
-func (i *Injector) saw(kind string, hooks []hook, there bool) {
+func (i *Injector) saw(kind string, c configuration) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if !there {
-		delete(i.seen, kind)
-		return
-	}
-	i.seen[kind] = hooks
+	i.seen[kind] = c
+}
+
+func (i *Injector) gone(kind string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.seen, kind)
 }
 
 // Healthy is nil once every webhook of the configurations, as last seen, carries the bundle.
@@ -202,8 +206,14 @@ func (i *Injector) Healthy() error {
 		return fmt.Errorf("%w: there is no bundle yet", ErrNotInjected)
 	}
 	for _, t := range i.targets {
-		for _, w := range i.seen[t.kind] {
-			if !bytes.Equal(w.bundle, bundle) {
+		c := i.seen[t.kind]
+		for _, w := range c.hooks {
+			switch {
+			case bytes.Equal(w.bundle, bundle):
+			case c.source != "":
+				return fmt.Errorf("%w: %s %s takes the bundle of %s, start the webhook with that certificate, or remove the annotation %s",
+					ErrNotInjected, t.kind, i.opts.Name, c.source, injectFrom)
+			default:
 				return fmt.Errorf("%w: webhook %s of %s %s, see the log for why it can't be written", ErrNotInjected, w.name, t.kind, i.opts.Name)
 			}
 		}
@@ -215,11 +225,11 @@ func (i *Injector) Healthy() error {
 func (i *Injector) Trusts(ca *x509.Certificate) bool {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	if len(i.seen[kindMutating]) == 0 {
+	if len(i.seen[kindMutating].hooks) == 0 {
 		return false
 	}
 	for _, t := range i.targets {
-		for _, w := range i.seen[t.kind] {
+		for _, w := range i.seen[t.kind].hooks {
 			bundle, err := pki.DecodeX509CertificateSetBytes(w.bundle)
 			if err != nil || !slices.ContainsFunc(bundle, ca.Equal) {
 				return false
@@ -235,7 +245,7 @@ func (i *Injector) Published() []*x509.Certificate {
 	defer i.mu.RUnlock()
 	var out []*x509.Certificate
 	for _, t := range i.targets {
-		for _, w := range i.seen[t.kind] {
+		for _, w := range i.seen[t.kind].hooks {
 			if bundle, err := pki.DecodeX509CertificateSetBytes(w.bundle); err == nil { // nobody is trusted by one that can't be read
 				out = append(out, bundle...)
 			}

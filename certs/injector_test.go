@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ import (
 	"github.com/berth-net/berth/internal/memkube"
 )
 
-func configuration(names ...string) *registration.MutatingWebhookConfiguration {
+func webhooks(names ...string) *registration.MutatingWebhookConfiguration {
 	none, url, ignore := registration.SideEffectClassNone, "https://127.0.0.1:1/", registration.Ignore
 	cfg := &registration.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "berth-webhook"}}
 	for _, n := range names {
@@ -80,7 +81,7 @@ func TestInjector(t *testing.T) {
 		t.Errorf("before: %v", err)
 	}
 	configs := cs.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	want := configuration("one.berth.dev", "two.berth.dev")
+	want := webhooks("one.berth.dev", "two.berth.dev")
 	if _, err := configs.Create(ctx, want, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func validates(ctx context.Context, t *testing.T, cs kubernetes.Interface, i *In
 	if ctx.Err() != nil {
 		t.Fatal("the validating configuration never got the bundle")
 	}
-	i.saw(kindValidating, []hook{{name: "topology.berth.dev"}}, true)
+	i.saw(kindValidating, configuration{hooks: []hook{{name: "topology.berth.dev"}}})
 	if err := i.Healthy(); !errors.Is(err, ErrNotInjected) {
 		t.Errorf("healthy while the validating configuration has no bundle: %v", err)
 	}
@@ -148,23 +149,65 @@ func validates(ctx context.Context, t *testing.T, cs kubernetes.Interface, i *In
 	}
 }
 
-// A patch decided on an older list of webhooks writes nothing.
-func TestPatchTestsNames(t *testing.T) {
+// A patch decided on an older list of webhooks writes nothing, neither does one decided before somebody else's write.
+func TestPatchTestsWhatItWasMadeFor(t *testing.T) {
 	_, cs := api(t, memkube.Options{})
 	configs := cs.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	if _, err := configs.Create(t.Context(), configuration("b", "a"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	hooks, err := mutating(configuration("a", "b"), nil)
+	stored, err := mutating(configs.Create(t.Context(), webhooks("b", "a"), metav1.CreateOptions{}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	patch, err := bundlePatch(hooks, []byte("bundle"))
+	reordered, former := stored, stored
+	reordered.hooks = []hook{stored.hooks[1], stored.hooks[0]}
+	former.version += "0"
+	for name, c := range map[string]configuration{"other order": reordered, "former version": former} {
+		patch, err := bundlePatch(c, []byte("bundle"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := configs.Patch(t.Context(), "berth-webhook", types.JSONPatchType, patch, metav1.PatchOptions{}); !isUnprocessable(err) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// While webhooks that manage their certificate are replaced by others that have cert-manager's, both run: the bundle is
+// cainjector's from the moment the configuration says so. Once it doesn't, it is ours again.
+func TestInjectorLeavesWhatCainjectorWrites(t *testing.T) {
+	s, cs := api(t, memkube.Options{})
+	a := replica(t, cs, clocktesting.NewFakeClock(time.Now()))
+	reconcile(t, a)
+	injector, err := NewInjector(InjectorOptions{Client: cs, Name: "berth-webhook", Bundle: a.CABundle})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := configs.Patch(t.Context(), "berth-webhook", types.JSONPatchType, patch, metav1.PatchOptions{}); !isUnprocessable(err) {
-		t.Errorf("got %v", err)
+	ctx := t.Context()
+	configs := cs.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	for _, mark := range []string{injectFrom, injectFromSecret} {
+		cfg := webhooks("one.berth.dev", "two.berth.dev")
+		cfg.Annotations = map[string]string{mark: "berth-system/berth-webhook"}
+		for n := range cfg.Webhooks {
+			cfg.Webhooks[n].ClientConfig.CABundle = []byte("cainjector's")
+		}
+		cfg, err := configs.Create(ctx, cfg, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := injector.inject(ctx); err != nil || s.Requests()["patch mutatingwebhookconfigurations"] != 0 {
+			t.Errorf("%s: wrote over cainjector's bundle: %v", mark, err)
+		}
+		if err := injector.Healthy(); !errors.Is(err, ErrNotInjected) || !strings.Contains(err.Error(), "berth-system/berth-webhook") {
+			t.Errorf("%s: with another's bundle it is %v", mark, err)
+		}
+		if err := configs.Delete(ctx, cfg.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := configs.Create(ctx, webhooks("one.berth.dev"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := injector.inject(ctx); err != nil || injector.Healthy() != nil || s.Requests()["patch mutatingwebhookconfigurations"] != 1 {
+		t.Errorf("without the mark: %v, %v", err, injector.Healthy())
 	}
 }
 

@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"cmp"
 	"context"
 
 	registration "k8s.io/api/admissionregistration/v1"
@@ -15,52 +16,73 @@ const (
 	kindValidating = "ValidatingWebhookConfiguration"
 )
 
+// What cert-manager's cainjector reads on an object to see that it writes the bundle there.
+const (
+	injectFrom       = "cert-manager.io/inject-ca-from"
+	injectFromSecret = "cert-manager.io/inject-ca-from-secret"
+)
+
 // hook is what an Injector knows of one webhook.
 type hook struct {
 	name   string
 	bundle []byte
 }
 
-// target is one configuration.
+// configuration is what an Injector knows of one configuration.
+type configuration struct {
+	version string // metadata.resourceVersion
+	source  string // what cainjector takes the bundle from; empty when the bundle is ours to write
+	hooks   []hook
+}
+
+// target is one configuration, and the ways to it.
 type target struct {
 	kind  string
-	get   func(context.Context) ([]hook, error)
-	patch func(context.Context, []byte) ([]hook, error)
+	get   func(context.Context) (configuration, error)
+	patch func(context.Context, []byte) (configuration, error)
 }
 
 func targets(client kubernetes.Interface, name string) []target {
 	m := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	v := client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	return []target{
-		{kindMutating, func(ctx context.Context) ([]hook, error) { return mutating(m.Get(ctx, name, metav1.GetOptions{})) },
-			func(ctx context.Context, patch []byte) ([]hook, error) {
+		{kindMutating, func(ctx context.Context) (configuration, error) {
+			return mutating(m.Get(ctx, name, metav1.GetOptions{}))
+		},
+			func(ctx context.Context, patch []byte) (configuration, error) {
 				return mutating(m.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{}))
 			}},
-		{kindValidating, func(ctx context.Context) ([]hook, error) { return validating(v.Get(ctx, name, metav1.GetOptions{})) },
-			func(ctx context.Context, patch []byte) ([]hook, error) {
+		{kindValidating, func(ctx context.Context) (configuration, error) {
+			return validating(v.Get(ctx, name, metav1.GetOptions{}))
+		},
+			func(ctx context.Context, patch []byte) (configuration, error) {
 				return validating(v.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{}))
 			}},
 	}
 }
 
-func mutating(c *registration.MutatingWebhookConfiguration, err error) ([]hook, error) {
+func mutating(c *registration.MutatingWebhookConfiguration, err error) (configuration, error) {
 	if err != nil {
-		return nil, err
+		return configuration{}, err
 	}
 	hooks := make([]hook, len(c.Webhooks))
 	for i, w := range c.Webhooks {
 		hooks[i] = hook{w.Name, w.ClientConfig.CABundle}
 	}
-	return hooks, nil
+	return configurationOf(c.ObjectMeta, hooks), nil
 }
 
-func validating(c *registration.ValidatingWebhookConfiguration, err error) ([]hook, error) {
+func validating(c *registration.ValidatingWebhookConfiguration, err error) (configuration, error) {
 	if err != nil {
-		return nil, err
+		return configuration{}, err
 	}
 	hooks := make([]hook, len(c.Webhooks))
 	for i, w := range c.Webhooks {
 		hooks[i] = hook{w.Name, w.ClientConfig.CABundle}
 	}
-	return hooks, nil
+	return configurationOf(c.ObjectMeta, hooks), nil
+}
+
+func configurationOf(meta metav1.ObjectMeta, hooks []hook) configuration {
+	return configuration{meta.ResourceVersion, cmp.Or(meta.Annotations[injectFrom], meta.Annotations[injectFromSecret]), hooks}
 }

@@ -39,7 +39,7 @@ func TestWebhookIsTrusted(t *testing.T) {
 	run(func() error {
 		return serve.HTTPS(ctx, serve.HTTPSOptions{Listener: listener, GetCertificate: source.GetCertificate, Handler: http.HandlerFunc(annotate)})
 	})
-	cfg := configuration("pods.berth.dev")
+	cfg := webhooks("pods.berth.dev")
 	fail, path := registration.Fail, "/mutate"
 	cfg.Webhooks[0].FailurePolicy = &fail
 	cfg.Webhooks[0].ClientConfig = registration.WebhookClientConfig{
