@@ -210,6 +210,7 @@ func (i *Injector) Healthy() error {
 		for _, w := range c.hooks {
 			switch {
 			case bytes.Equal(w.bundle, bundle):
+			case c.source != "" && holds(w.bundle, bundle):
 			case c.source != "":
 				return fmt.Errorf("%w: %s %s takes the bundle of %s, start the webhook with that certificate, or remove the annotation %s",
 					ErrNotInjected, t.kind, i.opts.Name, c.source, injectFrom)
@@ -219,6 +220,16 @@ func (i *Injector) Healthy() error {
 		}
 	}
 	return nil
+}
+
+// holds says whether a bundle holds every certificate of another: cainjector adds to those that are there.
+func holds(bundle, part []byte) bool {
+	all, err := pki.DecodeX509CertificateSetBytes(bundle)
+	if err != nil {
+		return false
+	}
+	wanted, err := pki.DecodeX509CertificateSetBytes(part)
+	return err == nil && !slices.ContainsFunc(wanted, func(c *x509.Certificate) bool { return !slices.ContainsFunc(all, c.Equal) })
 }
 
 // Trusts says whether every webhook of the configurations, as last seen, trusts an authority.

@@ -2,11 +2,13 @@ package certs
 
 import (
 	"context"
+	"crypto"
 	"crypto/x509"
 	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -175,8 +177,10 @@ func TestPatchTestsWhatItWasMadeFor(t *testing.T) {
 // cainjector's from the moment the configuration says so. Once it doesn't, it is ours again.
 func TestInjectorLeavesWhatCainjectorWrites(t *testing.T) {
 	s, cs := api(t, memkube.Options{})
-	a := replica(t, cs, clocktesting.NewFakeClock(time.Now()))
+	clk := clocktesting.NewFakeClock(time.Now())
+	a, other := replica(t, cs, clk), replica(t, cs, clk, func(o *AuthorityOptions) { o.Secret = "other" })
 	reconcile(t, a)
+	reconcile(t, other)
 	injector, err := NewInjector(InjectorOptions{Client: cs, Name: "berth-webhook", Bundle: a.CABundle})
 	if err != nil {
 		t.Fatal(err)
@@ -199,6 +203,15 @@ func TestInjectorLeavesWhatCainjectorWrites(t *testing.T) {
 		if err := injector.Healthy(); !errors.Is(err, ErrNotInjected) || !strings.Contains(err.Error(), "berth-system/berth-webhook") {
 			t.Errorf("%s: with another's bundle it is %v", mark, err)
 		}
+		for n := range cfg.Webhooks {
+			cfg.Webhooks[n].ClientConfig.CABundle = slices.Concat(other.CABundle(), a.CABundle())
+		}
+		if _, err = configs.Update(ctx, cfg, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(injector.inject(ctx), injector.Healthy()); err != nil || s.Requests()["patch mutatingwebhookconfigurations"] != 0 {
+			t.Errorf("%s: with our authority beside another's it is %v", mark, err)
+		}
 		if err := configs.Delete(ctx, cfg.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -213,15 +226,20 @@ func TestInjectorLeavesWhatCainjectorWrites(t *testing.T) {
 
 func writePair(t *testing.T, dir string) *x509.Certificate {
 	t.Helper()
-	now := time.Now()
-	ca, err := newSigner(now, time.Hour)
+	ca, err := newSigner(time.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf, key, err := ca.sign(now, time.Hour, []string{serviceName}, nil)
+	leaf, key, err := ca.sign(time.Now(), time.Hour, []string{serviceName}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	writeFiles(t, dir, ca, leaf, key)
+	return leaf
+}
+
+func writeFiles(t *testing.T, dir string, ca *signer, leaf *x509.Certificate, key crypto.Signer) {
+	t.Helper()
 	keyPEM, err := pki.EncodePrivateKey(key, cmapi.PKCS8)
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +257,27 @@ func writePair(t *testing.T, dir string) *x509.Certificate {
 			t.Fatal(err)
 		}
 	}
-	return leaf
+}
+
+// A Secret that was of an authority holds that until cert-manager's first certificate is in it: who mounts it waits.
+func TestFilesOfAnAuthorityServeNobody(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := newSigner(time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFiles(t, dir, ca, ca.cert, ca.key)
+	f, err := NewFiles(FilesOptions{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Healthy(); !errors.Is(err, ErrNoCertificate) {
+		t.Errorf("with an authority's files it is %v", err)
+	}
+	writePair(t, dir)
+	if err := f.watcher.ReadCertificate(); err != nil || f.Healthy() != nil {
+		t.Errorf("with a certificate: %v, %v", err, f.Healthy())
+	}
 }
 
 func TestFilesReload(t *testing.T) {

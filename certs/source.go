@@ -181,6 +181,9 @@ func checkValid(leaf *x509.Certificate, now time.Time) error {
 		return fmt.Errorf("%w: none was made or loaded yet, see the log for the reason", ErrNoCertificate)
 	case now.After(leaf.NotAfter):
 		return fmt.Errorf("%w: the last one expired at %s, see the log for why it was not renewed", ErrNoCertificate, leaf.NotAfter.Format(time.RFC3339))
+	case len(leaf.DNSNames)+len(leaf.IPAddresses) == 0:
+		// So is an authority, which a Secret holds until cert-manager's first certificate is in it.
+		return fmt.Errorf("%w: that of %q has no DNS name and no IP address which a client could verify, mount one that has", ErrNoCertificate, leaf.Subject)
 	}
 	return nil
 }

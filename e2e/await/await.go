@@ -12,13 +12,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
+// grace is how much longer than the limit one look may take. Else a client that keeps a rate would, near the limit,
+// answer at once that it has no time to ask.
+const grace = 5 * time.Second
+
 // Until polls until ok finds nothing wrong, for as long as limit. The error says what was waited for and what was wrong
 // last: not what failed only because time was up.
 func Until(ctx context.Context, what string, every, limit time.Duration, ok func(context.Context) error) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, every, limit, true, func(ctx context.Context) (bool, error) {
-		wrong := ok(ctx)
-		if ctx.Err() == nil || last == nil {
+	looks, cancel := context.WithTimeout(ctx, limit+grace)
+	defer cancel()
+	err := wait.PollUntilContextTimeout(ctx, every, limit, true, func(context.Context) (bool, error) {
+		wrong := ok(looks)
+		if looks.Err() == nil || last == nil {
 			last = wrong
 		}
 		return wrong == nil, nil

@@ -30,9 +30,15 @@ func TestUntil(t *testing.T) {
 			}
 			<-ctx.Done()
 			return cut
+		}, []error{wrong, context.DeadlineExceeded}, 10 * time.Second},
+		"a client that looks ahead": {func(ctx context.Context, _ int) error {
+			if end, ok := ctx.Deadline(); ok && time.Until(end) < 2*time.Second {
+				return cut
+			}
+			return wrong
 		}, []error{wrong, context.DeadlineExceeded}, 5 * time.Second},
 		"the only look ends with the time": {func(ctx context.Context, _ int) error { <-ctx.Done(); return cut },
-			[]error{cut, context.DeadlineExceeded}, 5 * time.Second},
+			[]error{cut, context.DeadlineExceeded}, 10 * time.Second},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

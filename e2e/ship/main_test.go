@@ -124,7 +124,7 @@ func (h *harness) run(ctx context.Context, t *testing.T, name string, command ..
 		}
 		if t.Failed() {
 			b, _ := os.ReadFile(p.Log())
-			t.Logf("--- %s\n%s", name, b[max(0, len(b)-3000):])
+			t.Logf("--- %s\n%s", name, b[max(0, len(b)-12000):])
 		}
 	})
 	return p
