@@ -70,6 +70,7 @@ func (w *World) large(ctx context.Context, s Sizes) (l Large, err error) {
 		func() error { return w.quiet(ctx, &l) },
 		func() (err error) { l.OneMore, err = crew.singles(ctx, "more", s.Singles); return err },
 		func() (err error) { l.Webhook, err = w.restartWebhook(ctx); return err },
+		func() error { return w.awaitBerth(ctx) }, // endpoints follow
 		func() (err error) { l.Worker, err = w.restartWorker(ctx, crew, syscall.SIGTERM); return err },
 		func() (err error) { l.Crash, err = w.restartWorker(ctx, crew, syscall.SIGKILL); return err },
 		func() (err error) { l.Usage, err = w.usage(); return err },
@@ -128,7 +129,7 @@ func (w *World) restartWebhook(ctx context.Context) (r Restart, err error) {
 		}
 	}
 	r.Ready, r.PeakMiB, err = since(now)
-	return r, errors.Join(err, w.awaitBerth(ctx))
+	return r, err
 }
 
 // since gives how long ago the last of some processes was started, and the most memory that one of them had.
