@@ -20,7 +20,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_admission_requests_total",
 			Help: "Admission requests by outcome."}, []string{"outcome"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_admission_refusals_total",
-			Help: "Refused pods by reason."}, []string{"reason"}),
+			Help: "Pods that were refused or wait, by reason."}, []string{"reason"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "berth_admission_duration_seconds",
 			Help: "Time to answer an admission request.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14)}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "berth_admission_in_flight",

@@ -10,18 +10,28 @@ import (
 )
 
 const (
-	defaultMaxBatch = 64
-	defaultMaxDelay = 5 * time.Millisecond
+	defaultMaxBatch   = 128
+	defaultMaxDelay   = 5 * time.Millisecond
+	defaultBurstDelay = 250 * time.Millisecond
+
+	// A burst is so many changes within that time, each of which came while another was under way: one caller after the
+	// other makes none. northd and every node's controller work anew after each transaction, so when many pods come or go
+	// at once, fewer transactions serve all of them sooner.
+	burstChanges = 16
+	burstTime    = 500 * time.Millisecond
 )
 
 // WriterOptions tune a Writer.
 type WriterOptions struct {
 	// Epoch is what RaiseEpoch returned. Under any other epoch nothing is written.
 	Epoch int64
-	// MaxBatch bounds the changes in one transaction; 64 when zero.
+	// MaxBatch bounds the changes in one transaction; 128 when zero.
 	MaxBatch int
 	// MaxDelay bounds how long a change waits for company; 5 ms when zero.
 	MaxDelay time.Duration
+	// BurstDelay is how long it waits in a burst; 250 ms when zero. A caller whose time ends before twice of it is served
+	// as if there were none, and whoever waits with it.
+	BurstDelay time.Duration
 }
 
 // store is where a Writer writes.
@@ -43,6 +53,9 @@ type Writer struct {
 
 	mu      sync.Mutex
 	queue   []*request
+	last    [burstChanges]time.Time // when the last changes came while another was under way, in a ring
+	next    int                     // of the ring: the oldest
+	busy    bool                    // a batch is under way
 	started bool
 	stopped bool
 }
@@ -53,6 +66,7 @@ type request struct {
 	// left tells why the caller doesn't wait any more; nil while it does.
 	left    func() error
 	since   time.Time
+	urgent  bool
 	refused int
 	done    chan error
 }
@@ -69,6 +83,9 @@ func newWriter(s store, opts WriterOptions) *Writer {
 	if opts.MaxDelay <= 0 {
 		opts.MaxDelay = defaultMaxDelay
 	}
+	if opts.BurstDelay <= 0 {
+		opts.BurstDelay = defaultBurstDelay
+	}
 	s.meter().epoch.Set(float64(opts.Epoch))
 	return &Writer{store: s, opts: opts, metrics: s.meter(), wake: make(chan struct{}, 1)}
 }
@@ -77,10 +94,17 @@ func newWriter(s store, opts WriterOptions) *Writer {
 // costs no transaction. When ctx ends first, the change may or may not have been written.
 func (w *Writer) Apply(ctx context.Context, ch Change) error {
 	r := &request{change: ch, left: ctx.Err, since: time.Now(), done: make(chan error, 1)}
+	if end, ok := ctx.Deadline(); ok {
+		r.urgent = end.Sub(r.since) < 2*w.opts.BurstDelay
+	}
 	w.mu.Lock()
 	if w.stopped {
 		w.mu.Unlock()
 		return applyError(ch, ErrStopped)
+	}
+	if w.busy || len(w.queue) > 0 {
+		w.last[w.next] = r.since
+		w.next = (w.next + 1) % burstChanges
 	}
 	w.queue = append(w.queue, r)
 	w.mu.Unlock()
@@ -165,14 +189,31 @@ func (w *Writer) collect(ctx context.Context) []*request {
 func (w *Writer) take() ([]*request, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.busy = false
 	if len(w.queue) == 0 {
 		return nil, 0
 	}
-	if wait := w.opts.MaxDelay - time.Since(w.queue[0].since); wait > 0 && len(w.queue) < w.opts.MaxBatch {
+	n := min(len(w.queue), w.opts.MaxBatch)
+	if wait := w.due().Sub(time.Now()); wait > 0 && n < w.opts.MaxBatch {
 		return nil, wait
 	}
-	n := min(len(w.queue), w.opts.MaxBatch)
 	batch := w.queue[:n:n]
 	w.queue = w.queue[n:]
+	w.busy = true
 	return batch, 0
+}
+
+// due is when those that wait have waited long enough.
+func (w *Writer) due() time.Time {
+	first := w.queue[0].since
+	if time.Since(w.last[w.next]) >= burstTime {
+		return first.Add(w.opts.MaxDelay)
+	}
+	due := first.Add(max(w.opts.MaxDelay, w.opts.BurstDelay))
+	for _, r := range w.queue {
+		if soon := r.since.Add(w.opts.MaxDelay); r.urgent && soon.Before(due) {
+			due = soon
+		}
+	}
+	return due
 }

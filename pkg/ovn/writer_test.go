@@ -15,7 +15,7 @@ import (
 )
 
 // applyAt applies pods at given times and returns the sizes of the transactions and when each pod was done.
-func applyAt(t *testing.T, s *fakeStore, opts WriterOptions, at ...time.Duration) (sizes []int, done []time.Duration) {
+func applyAt(t *testing.T, s *fakeStore, opts WriterOptions, at []time.Duration, beside ...func(*Writer)) (sizes []int, done []time.Duration) {
 	t.Helper()
 	w := newWriter(s, opts)
 	runWriter(t, w)
@@ -30,12 +30,73 @@ func applyAt(t *testing.T, s *fakeStore, opts WriterOptions, at ...time.Duration
 			done[i] = time.Since(start)
 		}()
 	}
+	for _, do := range beside {
+		go do(w)
+	}
 	time.Sleep(time.Hour)
 	synctest.Wait()
 	for _, names := range s.sent {
 		sizes = append(sizes, len(names))
 	}
 	return sizes, done
+}
+
+// every gives n times, one each step, from a time on.
+func every(step time.Duration, from time.Duration, n int) (out []time.Duration) {
+	for i := range n {
+		out = append(out, from+time.Duration(i)*step)
+	}
+	return out
+}
+
+// northd works anew after each transaction: when many come at once they wait for each other, longer than one that comes
+// alone, and not those that have no time.
+func TestBurst(t *testing.T) {
+	const ms = time.Millisecond
+	cases := map[string]struct {
+		at     []time.Duration
+		opts   WriterOptions
+		urgent time.Duration // when one comes that has 50 ms
+		took   time.Duration // for that one
+		sizes  []int
+	}{
+		// Two of each three come while another is under way: the sixteenth of those is in the eighth transaction.
+		"a burst begins":         {at: every(2*ms, 0, 60), sizes: []int{3, 3, 3, 3, 3, 3, 3, 39}},
+		"full batches don't":     {at: every(2*ms, 0, 60), opts: WriterOptions{MaxBatch: 16}, sizes: []int{3, 3, 3, 3, 3, 3, 3, 16, 16, 7}},
+		"who has no time":        {at: every(2*ms, 0, 60), urgent: 61*ms + ms/2, took: 5 * ms, sizes: []int{3, 3, 3, 3, 3, 3, 3, 14, 26}},
+		"a burst ends":           {at: append(every(2*ms, 0, 60), 900*ms, 920*ms), sizes: []int{3, 3, 3, 3, 3, 3, 3, 39, 1, 1}},
+		"few are none":           {at: every(60*ms, 0, 20), sizes: slices.Repeat([]int{1}, 20)},
+		"one after the other":    {at: every(6*ms, 0, 100), sizes: slices.Repeat([]int{1}, 100)},
+		"the operator's choice":  {at: every(2*ms, 0, 60), opts: WriterOptions{BurstDelay: 21 * ms}, sizes: []int{3, 3, 3, 3, 3, 3, 3, 11, 11, 11, 6}},
+		"longer alone than that": {at: every(2*ms, 0, 60), opts: WriterOptions{MaxDelay: 51 * ms, BurstDelay: 20 * ms}, sizes: []int{26, 26, 8}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFakeStore(t)
+				var took time.Duration
+				sizes, _ := applyAt(t, s, tc.opts, tc.at, func(w *Writer) {
+					if tc.urgent == 0 {
+						return
+					}
+					time.Sleep(tc.urgent)
+					ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
+					defer cancel()
+					began := time.Now()
+					if err := w.Apply(ctx, podChange("urgent", "s1")); err != nil {
+						t.Error(err)
+					}
+					took = time.Since(began)
+				})
+				if took != tc.took {
+					t.Errorf("the one without time took %s, want %s", took, tc.took)
+				}
+				if diff := cmp.Diff(tc.sizes, sizes); diff != "" {
+					t.Errorf("sizes of transactions (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
 }
 
 func TestBatching(t *testing.T) {
@@ -59,7 +120,7 @@ func TestBatching(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newFakeStore(t)
 				s.latency = tc.latency
-				sizes, done := applyAt(t, s, tc.opts, tc.at...)
+				sizes, done := applyAt(t, s, tc.opts, tc.at)
 				if diff := cmp.Diff(tc.sizes, sizes); diff != "" {
 					t.Errorf("sizes of transactions (-want +got):\n%s", diff)
 				}

@@ -83,8 +83,10 @@ func (s *subject) ownerUID() string { return facts.ControllerUID(s.Pod, s.owner)
 func (s *subject) finalized() bool { return slices.Contains(s.Finalizers, network.Finalizer) }
 
 // complete tells that the pod carries the answer of an allocation.
-func (s *subject) complete() bool {
-	return slices.ContainsFunc(s.carried, func(c network.CarriedInterface) bool { return network.Given(s.Annotations, c.Provider) })
+func (s *subject) complete() bool { return answered(s.Pod, s.carried) }
+
+func answered(p *corev1.Pod, carried []network.CarriedInterface) bool {
+	return slices.ContainsFunc(carried, func(c network.CarriedInterface) bool { return network.Given(p.Annotations, c.Provider) })
 }
 
 // running tells that the pod's network is in use, so that it can't be given another address.

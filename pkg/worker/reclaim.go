@@ -70,10 +70,10 @@ func (w *Worker) reclaim(ctx context.Context, s *subject) error {
 
 // portsOf gives the names of this very pod's ports. Those of a successor under its name carry another UID.
 func (w *Worker) portsOf(s *subject) ([]string, error) {
-	if len(s.Spec.SchedulingGates) > 0 {
-		return nil, nil // it was never bound and has none, whatever the database is up to
-	}
 	if err := w.Northbound.Ready(); err != nil {
+		if len(s.Spec.SchedulingGates) > 0 {
+			return nil, nil // it was never bound and has none, whatever the database is up to
+		}
 		return nil, fmt.Errorf("ports of pod %s: %w", s.key(), err)
 	}
 	rows := w.Northbound.PodPorts(s.Namespace, s.identity)

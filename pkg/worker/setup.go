@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,7 +77,7 @@ func (w *Worker) Setup(ctx context.Context, mgr manager.Manager) error {
 func (w *Worker) setupPods(mgr manager.Manager) error {
 	skip := true // several workers may live in one process
 	return builder.ControllerManagedBy(mgr).Named("pod").
-		Watches(&corev1.Pod{}, &urgentFirst{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+		Watches(&corev1.Pod{}, &urgentFirst{prepareAfter: w.PrepareAfter}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
 			p, ok := o.(*corev1.Pod)
 			return ok && !p.Spec.HostNetwork
 		}))).
@@ -87,17 +88,31 @@ func (w *Worker) setupPods(mgr manager.Manager) error {
 }
 
 // urgentFirst has what waits for us come before what only is to be compared: of the pods that are there at the start,
-// those that neither run nor have ended, and those that are being deleted.
+// those that neither run nor have ended, and those that are being deleted. One that only its node is missing of comes
+// after a while, or with its next event: that of its node, as a rule.
 type urgentFirst struct {
 	handler.EnqueueRequestForObject
+	prepareAfter time.Duration
 }
 
 // Create enqueues a pod. The queue takes what is new before what a first list has.
 func (h *urgentFirst) Create(ctx context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	if p, ok := e.Object.(*corev1.Pod); ok && (p.DeletionTimestamp != nil || !lifecycle.Ended(p) && !facts.Running(p)) {
-		e.IsInInitialList = false
+	if p, ok := e.Object.(*corev1.Pod); ok {
+		if h.prepareAfter > 0 && p.DeletionTimestamp == nil && !lifecycle.Ended(p) && onlyUnscheduled(p) {
+			q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(p)}, h.prepareAfter)
+			return
+		}
+		if p.DeletionTimestamp != nil || !lifecycle.Ended(p) && !facts.Running(p) {
+			e.IsInInitialList = false
+		}
 	}
 	h.EnqueueRequestForObject.Create(ctx, e, q)
+}
+
+// onlyUnscheduled tells of a pod that carries the answer of an allocation, and waits for a node alone.
+func onlyUnscheduled(p *corev1.Pod) bool {
+	return p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) == 0 && slices.Contains(p.Finalizers, network.Finalizer) &&
+		answered(p, network.Carried(p.Annotations))
 }
 
 // backoff of failures. An outage must not keep anybody waiting long after its end.

@@ -59,6 +59,9 @@ type Options struct {
 	PendingAge time.Duration
 	// Concurrency is how many pods are worked on at once; zero means 128.
 	Concurrency int
+	// PrepareAfter is how long a new pod that has its addresses may be without a node until its leases are bound and its
+	// ports made. Most have one by then, and all of that is then one transaction. Zero means at once.
+	PrepareAfter time.Duration
 }
 
 // Topology says who realises Subnets and Vpcs.

@@ -49,6 +49,8 @@ type Options struct {
 	SweepPeriod, PendingAge time.Duration
 	// Concurrency is how many pods are worked on at once.
 	Concurrency int
+	// PrepareAfter is how long a new pod may be without a node until its ports are made.
+	PrepareAfter time.Duration
 	// Page is where people look at addresses.
 	Page serve.Page
 	// BindHook is where the API server asks about bindings, Certs its certificate, Clients who may call it.
@@ -89,7 +91,7 @@ func DefaultOptions() Options {
 			ServiceCIDRs: "10.96.0.0/12"},
 		Networks: topology.Networks{PodCIDR: "10.16.0.0/16", NodeCIDR: "100.64.0.0/16"},
 		Topology: string(worker.External), LeaderElect: true, Namespace: os.Getenv("POD_NAMESPACE"),
-		SweepPeriod: 30 * time.Second, PendingAge: lifecycle.DefaultPendingAge, Concurrency: 128,
+		SweepPeriod: 30 * time.Second, PendingAge: lifecycle.DefaultPendingAge, Concurrency: 128, PrepareAfter: 10 * time.Second,
 		Page:     serve.Page{Addr: "0"},
 		BindHook: BindHook{Port: 9444, Address: os.Getenv("POD_IP"), Limit: worker.DefaultBindLimit}, Certs: certs.DefaultFlags(),
 	}
@@ -125,6 +127,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Page.Register(fs)
 	o.registerBindHook(fs)
 	fs.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "pods that are worked on at once")
+	fs.DurationVar(&o.PrepareAfter, "prepare-after", o.PrepareAfter, "time that a new pod may be without a node until its ports are made; most have one by then, and one transaction does it all")
 }
 
 // complete fills in what is missing and checks the rest.

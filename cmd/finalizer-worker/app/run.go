@@ -211,7 +211,7 @@ func (o *Options) worker(mgr manager.Manager, northbound *ovn.Client, registry *
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Ledger: ledger, LedgerSynced: store.Synced, Northbound: northbound,
 		Network: o.Network, Routing: o.Routing, Recorder: mgr.GetEventRecorder("berth-worker"), Metrics: metrics, Clock: o.Clock, Random: random,
 		Log: o.Log.WithName("worker"), Topology: worker.Topology(o.Topology), Networks: o.Networks, SweepPeriod: o.SweepPeriod, PendingAge: o.PendingAge,
-		Concurrency: o.Concurrency,
+		Concurrency: o.Concurrency, PrepareAfter: o.PrepareAfter,
 	})
 	return w, store, ledger, err
 }
