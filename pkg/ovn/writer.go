@@ -194,7 +194,7 @@ func (w *Writer) take() ([]*request, time.Duration) {
 		return nil, 0
 	}
 	n := min(len(w.queue), w.opts.MaxBatch)
-	if wait := w.due().Sub(time.Now()); wait > 0 && n < w.opts.MaxBatch {
+	if wait := time.Until(w.due()); wait > 0 && n < w.opts.MaxBatch {
 		return nil, wait
 	}
 	batch := w.queue[:n:n]

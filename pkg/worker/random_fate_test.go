@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -66,6 +67,11 @@ func (f *fate) doubt() {
 
 // unfencedPod tells that the pod has an address that no port's removal takes from it.
 func (f *fate) unfencedPod() bool { return f.pod.Annotations["mv.app.kubernetes.io/ip_address"] != "" }
+
+// fenced tells that an address is taken from the pod with its port, whatever its containers do once it is gone.
+func (f *fate) fenced(a netip.Addr) bool {
+	return f.pod.Annotations["mv.app.kubernetes.io/ip_address"] != a.String()
+}
 
 func (f *fate) machine() bool {
 	return len(f.pod.OwnerReferences) > 0 && f.pod.OwnerReferences[0].Kind == "VirtualMachineInstance"
@@ -140,6 +146,9 @@ func (s *sim) note() {
 	for _, f := range s.fates {
 		if f.there && !there[f.uid] {
 			f.there, f.under = false, s.hand
+			if f.unfencedPod() {
+				maps.DeleteFunc(f.rights, func(a netip.Addr, _ ipam.Claim) bool { return f.fenced(a) })
+			}
 		}
 		f.over = f.over || s.mayEnd(f)
 	}
@@ -148,7 +157,7 @@ func (s *sim) note() {
 		if f == nil || !l.Address.IsValid() {
 			continue
 		}
-		if f.bound = true; !f.over {
+		if f.bound = true; !f.over && (f.there || !f.unfencedPod() || !f.fenced(l.Address)) {
 			f.rights[l.Address] = l.Claim
 		}
 		if f.there && l.Owner.Sticky() {
@@ -227,7 +236,7 @@ func (s *sim) robbed() error {
 // unwired finds pods that are told that their network is ready, and have no port.
 func (s *sim) unwired() error {
 	for _, f := range s.fates {
-		if f.over || !f.routed() || f.machine() || len(f.rights) == 0 {
+		if f.over || !f.routed() || f.machine() || len(f.rights) == 0 || !f.there && f.unfencedPod() {
 			continue
 		}
 		if p, ok := s.nb.Port(f.key.Name + ".app"); !ok || p.ExternalIDs[nb.KeyPodUID] != string(f.uid) {
