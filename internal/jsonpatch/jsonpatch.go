@@ -5,9 +5,13 @@
 package jsonpatch
 
 import (
+	"errors"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // Paths of lists and maps that are patched key by key.
@@ -91,4 +95,16 @@ func Append(path string, exists bool, value any) Operation {
 		return Add(path, []any{value})
 	}
 	return Add(path+"/-", value)
+}
+
+// Outdated tells that the API server could not apply a patch: a test of it failed, or what it changes is not there. The
+// object has changed, and the patch is to be decided anew. An object that would be invalid, or that a policy refuses, has
+// the same status code, and is none of that.
+func Outdated(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Code != http.StatusUnprocessableEntity {
+		return false
+	}
+	d := status.Status().Details
+	return d == nil || d.Kind == "" && len(d.Causes) == 0
 }

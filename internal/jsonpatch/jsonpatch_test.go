@@ -2,10 +2,16 @@ package jsonpatch
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"pgregory.net/rapid"
 )
 
@@ -107,5 +113,28 @@ func TestForm(t *testing.T) {
 		`{"op":"remove","path":"/metadata/annotations/gone"},{"op":"add","path":"/metadata/finalizers/-","value":"f"},{"op":"test","path":"/metadata/uid","value":"u"}]`
 	if d := cmp.Diff(want, string(got)); d != "" || err != nil {
 		t.Error(d, err)
+	}
+}
+
+func TestOutdated(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	causes := field.ErrorList{field.Forbidden(field.NewPath("metadata"), "no")}
+	cases := map[string]struct {
+		err  error
+		want bool
+	}{
+		"a failed test":     {apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", "testing path /a", 0, false), true},
+		"it, wrapped":       {fmt.Errorf("patch: %w", apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", "", 0, false)), true},
+		"an invalid object": {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "a", causes), false},
+		"a policy":          {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "a", nil), false},
+		"a conflict":        {apierrors.NewConflict(pods, "a", nil), false},
+		"it is gone":        {apierrors.NewNotFound(pods, "a"), false},
+		"a network":         {errors.New("broken"), false},
+		"nothing":           {nil, false},
+	}
+	for name, c := range cases {
+		if got := Outdated(c.err); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }

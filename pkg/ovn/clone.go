@@ -14,7 +14,7 @@ func (r *globalRow) CloneModel() model.Model { c := &globalRow{}; r.CloneModelIn
 func (r *globalRow) CloneModelInto(m model.Model) {
 	c := m.(*globalRow)
 	*c = *r
-	c.ExternalIDs = maps.Clone(r.ExternalIDs)
+	c.ExternalIDs, c.Options = maps.Clone(r.ExternalIDs), maps.Clone(r.Options)
 }
 
 // CloneModel implements model.CloneableModel.

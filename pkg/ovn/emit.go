@@ -35,9 +35,20 @@ func (c *composer) emit(ch Change) {
 		c.ensurePort(p)
 	}
 	c.remove(ch)
+	c.ensureOptions(ch.Ensure.Options)
 	c.ensureTopology(ch.Ensure)
 	c.virtual.sync(c)
 	c.members.sync(c)
+}
+
+// ensureOptions sets options of the whole database. Without its only row nothing is written anyway.
+func (c *composer) ensureOptions(want map[string]string) {
+	if len(want) == 0 {
+		return
+	}
+	if g, ok := c.view.global(); ok {
+		c.emitRows(alter(tableGlobal, g.UUID, nil, mapDifference(colOptions, g.Options, want))...)
+	}
 }
 
 func (c *composer) ensureSwitch(s nb.LogicalSwitch) {

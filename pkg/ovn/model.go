@@ -71,6 +71,7 @@ type (
 	globalRow struct {
 		UUID        string            `ovsdb:"_uuid"`
 		ExternalIDs map[string]string `ovsdb:"external_ids"`
+		Options     map[string]string `ovsdb:"options"`
 	}
 	switchRow struct {
 		UUID        string            `ovsdb:"_uuid"`
@@ -104,7 +105,7 @@ type (
 // mirror of them costs the square of the ports.
 func monitored() map[string][]string {
 	return map[string][]string{
-		tableGlobal:     {colExternalIDs},
+		tableGlobal:     {colExternalIDs, colOptions},
 		tableSwitch:     {colName, colExternalIDs, colOtherConfig, colACLs},
 		tablePort:       {colName, colType, colAddresses, colPortSecurity, colExternalIDs, colOptions, colTag, colDHCPv4, colDHCPv6},
 		tableRouter:     {colName, colExternalIDs, colOptions, colPolicies, colNAT, colRoutes},

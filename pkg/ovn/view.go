@@ -56,7 +56,7 @@ type snapshot interface {
 func (s *session) global() (nb.Global, bool) {
 	for _, r := range s.tables[tableGlobal].Rows() {
 		g := r.(*globalRow)
-		return nb.Global{UUID: g.UUID, ExternalIDs: g.ExternalIDs}, true
+		return nb.Global{UUID: g.UUID, ExternalIDs: g.ExternalIDs, Options: g.Options}, true
 	}
 	return nb.Global{}, false
 }

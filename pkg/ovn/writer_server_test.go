@@ -212,3 +212,26 @@ func TestWriterStopped(t *testing.T) {
 		t.Error("Run twice succeeded")
 	}
 }
+
+// Options of the whole database are set by difference, and only those that are asked for.
+func TestGlobalOptions(t *testing.T) {
+	s, _, w := setup(t)
+	s.nbctl("set", "NB_Global", ".", "options:use_ct_inv_match=true", "options:others=kept")
+	ch := Change{Key: "topology", Ensure: nb.Rows{Options: map[string]string{"use_ct_inv_match": "false", "ls_dnat_mod_dl_dst": "true"}}}
+	apply(t, w, ch)
+	for key, want := range map[string]string{"use_ct_inv_match": `"false"`, "ls_dnat_mod_dl_dst": `"true"`, "others": "kept"} {
+		if got := s.nbctl("get", "NB_Global", ".", "options:"+key); got != want {
+			t.Errorf("%s is %s, want %s", key, got, want)
+		}
+	}
+	before := w.Transactions()
+	apply(t, w, ch)
+	if n := w.Transactions() - before; n != 0 {
+		t.Errorf("%d transactions without a difference", n)
+	}
+	s.nbctl("remove", "NB_Global", ".", "options", "use_ct_inv_match")
+	apply(t, w, ch)
+	if got := s.nbctl("get", "NB_Global", ".", "options:use_ct_inv_match"); got != `"false"` {
+		t.Errorf("after somebody removed it, it is %s", got)
+	}
+}

@@ -107,6 +107,7 @@ func Rows(in Input) (nb.Rows, []Finding) {
 		routes: map[routeKey]bool{}, nodes: slices.SortedFunc(slices.Values(in.Nodes), byNodeAge)}
 	b.in.Vpcs = slices.SortedFunc(slices.Values(in.Vpcs), func(x, y *kubeovnv1.Vpc) int { return cmp.Compare(x.Name, y.Name) })
 	b.rows.Whole = true
+	b.rows.Options = globalOptions()
 	subnets := slices.SortedFunc(slices.Values(in.Subnets), byAge)
 	b.addRouters(subnets)
 	var planned []plannedSubnet

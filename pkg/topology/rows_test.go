@@ -60,7 +60,7 @@ func TestRows(t *testing.T) {
 		ProviderNetworks: []*kubeovnv1.ProviderNetwork{{ObjectMeta: metav1.ObjectMeta{Name: "pn"}}},
 		MAC:              func(seed string) string { return "mac of " + seed },
 	}
-	want := nb.Rows{Routers: []nb.LogicalRouter{router("ovn-cluster", "true"), router("v1", "false")}, Whole: true}
+	want := nb.Rows{Routers: []nb.LogicalRouter{router("ovn-cluster", "true"), router("v1", "false")}, Whole: true, Options: globalOptions()}
 	for _, name := range []string{"attached", "dual", "lgw", "private", "underlay"} {
 		want.Switches = append(want.Switches, nb.LogicalSwitch{Name: name, ExternalIDs: topo()})
 	}
@@ -112,7 +112,7 @@ func TestRows(t *testing.T) {
 
 func TestRowsOfNothing(t *testing.T) {
 	got, findings := Rows(Input{Config: testConfig()})
-	if diff := cmp.Diff(nb.Rows{Routers: []nb.LogicalRouter{router("ovn-cluster", "false")}, Whole: true}, got); diff != "" {
+	if diff := cmp.Diff(nb.Rows{Routers: []nb.LogicalRouter{router("ovn-cluster", "false")}, Whole: true, Options: globalOptions()}, got); diff != "" {
 		t.Error(diff)
 	}
 	if len(findings) != 0 {

@@ -122,7 +122,7 @@ func (p *podPatch) send(ctx context.Context, c client.Client) (pod *corev1.Pod, 
 	switch {
 	case err == nil:
 		return out, false, nil
-	case apierrors.IsNotFound(err), apierrors.IsInvalid(err):
+	case apierrors.IsNotFound(err), jsonpatch.Outdated(err):
 		return nil, true, nil
 	}
 	return nil, false, fmt.Errorf("patch pod %s/%s: %w", p.pod.Namespace, p.pod.Name, err)

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/berth-net/berth/internal/memkube"
@@ -30,6 +31,23 @@ func TestConflictOnAPodIsTriedAgain(t *testing.T) {
 	w.wired("a")
 	if n := conflicts.Load(); n < 3 {
 		t.Errorf("%d patches, want two conflicts and then a success", n)
+	}
+}
+
+// A policy that refuses a patch answers with the code of a failed test, and no event follows: it is tried again.
+func TestRefusedPatchIsTriedAgain(t *testing.T) {
+	var refusals atomic.Int32
+	w := newWorld(t, worldOptions{intercept: func(r memkube.Request) memkube.Fault {
+		if r.Verb == "patch" && r.Resource == "pods" && r.HTTP.UserAgent() != testAgent && refusals.Add(1) <= 2 {
+			return memkube.Fault{Err: apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, r.Name, field.ErrorList{
+				field.Forbidden(field.NewPath("metadata", "annotations"), "the policy is not ready")})}
+		}
+		return memkube.Fault{}
+	}})
+	w.admit(podNamed("a", onNode))
+	w.wired("a")
+	if n := refusals.Load(); n < 3 {
+		t.Errorf("%d patches, want two refusals and then a success", n)
 	}
 }
 

@@ -175,4 +175,6 @@ type Rows struct {
 	Whole bool
 	// Held lists switches whose rows of topology stay as they are, whether asked for or not.
 	Held []string
+	// Options of the whole database shall have these values; others are left alone.
+	Options map[string]string
 }
