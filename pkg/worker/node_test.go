@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -126,6 +127,29 @@ func TestNodeGetsItsPlace(t *testing.T) {
 	if got := w.announced("n1"); !strings.HasPrefix(got["ip_address"], "100.64.0.2,fd00:100::") {
 		t.Errorf("n1 has %v", got)
 	}
+}
+
+// Nothing of a node's place is garbage, though no pod has it: its leases, its port and its record outlive the sweeps.
+func TestB82PlacesOfNodesOutliveSweeps(t *testing.T) {
+	w := newWorld(t, worldOptions{age: time.Millisecond})
+	w.makeSubnet("join", joinSpec())
+	before := w.announced("n1")
+	w.lookAtTopology("join")
+	leases := w.worker.nodeLeases("n1")
+	for range 4 {
+		w.must(w.worker.sweep(w.ctx))
+		_, err := w.worker.reconcileReservations(w.ctx, request("reservations"))
+		w.must(err)
+	}
+	if after := w.worker.nodeLeases("n1"); len(leases) == 0 || fmt.Sprint(leases) != fmt.Sprint(after) {
+		t.Errorf("leases %v, before %v", after, leases)
+	}
+	port, ok := w.nb.Port("node-n1")
+	if want := before["mac_address"] + " " + strings.ReplaceAll(before["ip_address"], ",", " "); !ok || !slices.Contains(port.Addresses, want) {
+		t.Errorf("port %v, want one with %s", port, want)
+	}
+	var ip kubeovnv1.IP
+	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: "node-n1"}, &ip))
 }
 
 func TestNodeWithItsPlaceCostsNothing(t *testing.T) {

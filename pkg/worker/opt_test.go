@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -134,6 +135,28 @@ func (w *world) told(pod, reason string) error {
 		have = append(have, e.Reason)
 	}
 	return fmt.Errorf("events %s", strings.Join(have, ","))
+}
+
+// A namespace that names a subnet which is gone before one that is there: who runs keeps what it has, who comes gets the
+// latter, and nobody writes again and again.
+func TestB26ANamespaceThatNamesAGoneSubnet(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	w.admit(podNamed("a", onNode))
+	before := w.wired("a").Annotations
+	var ns corev1.Namespace
+	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: "app"}, &ns))
+	old := ns.DeepCopy()
+	ns.Annotations = map[string]string{"ovn.kubernetes.io/logical_switch": "gone,s"}
+	w.must(w.client.Patch(w.ctx, &ns, client.MergeFrom(old)))
+	w.seen(&ns)
+	w.must(w.client.Create(w.ctx, podNamed("late", onNode)))
+	if got := w.wired("late").Annotations["ovn.kubernetes.io/logical_switch"]; got != "s" {
+		t.Errorf("a new pod is in %q", got)
+	}
+	w.quiet()
+	if diff := cmp.Diff(before, w.wired("a").Annotations); diff != "" {
+		t.Errorf("the running pod was changed (-want +got):\n%s", diff)
+	}
 }
 
 // A namespace that comes and goes changes nothing for the pods that run in it, and what they have is given back when they

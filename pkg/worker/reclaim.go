@@ -26,10 +26,11 @@ func (w *Worker) reclaim(ctx context.Context, s *subject) error {
 	}
 	ports, err := w.portsOf(s)
 	if err != nil {
+		w.warn(s.Pod, reasonUnwired, actionReclaim, "it ends when its ports are removed: "+err.Error())
 		return err
 	}
 	if len(ports) > 0 && len(heirs) == 0 {
-		if err := w.apply(ctx, ovn.Change{Key: s.key().String(), RemovePorts: ports}); err != nil {
+		if err := w.applyFor(ctx, s, actionReclaim, ovn.Change{Key: s.key().String(), RemovePorts: ports}); err != nil {
 			return err
 		}
 		fault.Hit(fault.Unwired)

@@ -24,6 +24,9 @@ import (
 	"github.com/berth-net/berth/pkg/topology"
 )
 
+// tellAfter is how long a pod's rows may take until its events tell of it.
+const tellAfter = 5 * time.Second
+
 // serve gives a living pod all that it lacks: bound leases and ports, and once it has a node, groups, records and the
 // marks that its network is ready.
 func (w *Worker) serve(ctx context.Context, s *subject) (reconcile.Result, error) {
@@ -74,7 +77,7 @@ func (w *Worker) connect(ctx context.Context, s *subject) ([]wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.apply(ctx, ovn.Change{Key: s.key().String(), Ensure: rows,
+	if err := w.applyFor(ctx, s, actionWire, ovn.Change{Key: s.key().String(), Ensure: rows,
 		RemovePorts: append(rivals, w.unplugged(s, rows)...)}); err != nil {
 		return nil, w.unwired(s, err)
 	}
@@ -86,6 +89,28 @@ func (w *Worker) connect(ctx context.Context, s *subject) ([]wire, error) {
 		return nil, err
 	}
 	return wires, w.markVip(ctx, s, network.PortName(s.identity, s.Namespace, network.DefaultProvider))
+}
+
+// applyFor writes a pod's change, and tells on the pod when that takes long. It goes on to wait: a retry would come later
+// than the database.
+func (w *Worker) applyFor(ctx context.Context, s *subject, action string, ch ovn.Change) error {
+	soon, cancel := context.WithTimeout(ctx, tellAfter)
+	defer cancel()
+	err := w.apply(soon, ch)
+	if soon.Err() == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	w.unanswered(s, action)
+	return w.apply(ctx, ch)
+}
+
+// unanswered tells on the pod that the northbound database keeps it waiting.
+func (w *Worker) unanswered(s *subject, action string) {
+	why := "the northbound database is slow"
+	if err := w.Northbound.Ready(); err != nil {
+		why = err.Error()
+	}
+	w.warn(s.Pod, reasonUnwired, action, fmt.Sprintf("its rows could not be changed for %s, and it waits until they are: %s", tellAfter, why))
 }
 
 // unwired tells of rows that can't be written, where that is for people to mend.

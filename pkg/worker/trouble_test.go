@@ -93,6 +93,19 @@ func TestB112FailuresAreToldOnThePod(t *testing.T) {
 	}
 }
 
+// While the northbound database is away, those that wait for it say so: one that begins, and one that ends.
+func TestB112AnAbsentDatabaseIsToldOnThePod(t *testing.T) {
+	w := newWorld(t, worldOptions{})
+	w.admit(podNamed("ends", onNode))
+	w.wired("ends")
+	w.nb.Close()
+	w.admit(podNamed("begins", onNode))
+	w.end("ends")
+	for _, name := range []string{"begins", "ends"} {
+		w.until("event of "+name, func() error { return w.told(name, reasonUnwired) })
+	}
+}
+
 // snapshot is the cluster as it is now.
 func (w *world) snapshot() sampler.Snapshot {
 	w.t.Helper()
