@@ -143,19 +143,13 @@ func (i *Injector) injectInto(ctx context.Context, t target) error {
 			i.saw(t.kind, c)
 			i.opts.Log.Info("wrote the CA bundle", "kind", t.kind, "configuration", i.opts.Name)
 			return nil
-		case apierrors.IsInvalid(err), apierrors.IsConflict(err), apierrors.IsNotFound(err), isUnprocessable(err):
+		case jsonpatch.Outdated(err), apierrors.IsConflict(err), apierrors.IsNotFound(err):
 			continue // it changed since it was read
 		default:
 			return fmt.Errorf("%s %s can't be patched, allow patch on it: %w", t.kind, i.opts.Name, err)
 		}
 	}
 	return fmt.Errorf("%s %s changed %d times in a row, it will be tried again", t.kind, i.opts.Name, attempts)
-}
-
-// isUnprocessable recognises a failed test of a JSON patch, whose status has no reason of its own.
-func isUnprocessable(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code == 422
 }
 
 // bundlePatch is nil when every webhook carries the bundle already, there is none, or another writes it.
@@ -212,8 +206,8 @@ func (i *Injector) Healthy() error {
 			case bytes.Equal(w.bundle, bundle):
 			case c.source != "" && holds(w.bundle, bundle):
 			case c.source != "":
-				return fmt.Errorf("%w: %s %s takes the bundle of %s, start the webhook with that certificate, or remove the annotation %s",
-					ErrNotInjected, t.kind, i.opts.Name, c.source, injectFrom)
+				return fmt.Errorf("%w: %s %s is left to cert-manager by its annotation %s, start the webhook with that certificate, or remove the annotation",
+					ErrNotInjected, t.kind, i.opts.Name, c.source)
 			default:
 				return fmt.Errorf("%w: webhook %s of %s %s, see the log for why it can't be written", ErrNotInjected, w.name, t.kind, i.opts.Name)
 			}

@@ -24,6 +24,7 @@ import (
 	cmapi "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	"github.com/cert-manager/cert-manager/pkg/util/pki"
 
+	"github.com/berth-net/berth/internal/jsonpatch"
 	"github.com/berth-net/berth/internal/memkube"
 )
 
@@ -65,16 +66,23 @@ func all(bundle string) func(*registration.MutatingWebhookConfiguration) bool {
 	}
 }
 
-func TestInjector(t *testing.T) {
-	s, cs := api(t, memkube.Options{})
+// injectorBesideAnother makes an injector of an authority's bundle, and another authority that it knows nothing of.
+func injectorBesideAnother(t *testing.T, cs kubernetes.Interface) (i *Injector, own, other *Authority) {
+	t.Helper()
 	clk := clocktesting.NewFakeClock(time.Now())
-	a, b := replica(t, cs, clk), replica(t, cs, clk, func(o *AuthorityOptions) { o.Secret = "other" })
-	reconcile(t, a)
-	reconcile(t, b)
-	injector, err := NewInjector(InjectorOptions{Client: cs, Name: "berth-webhook", Bundle: a.CABundle})
+	own, other = replica(t, cs, clk), replica(t, cs, clk, func(o *AuthorityOptions) { o.Secret = "other" })
+	reconcile(t, own)
+	reconcile(t, other)
+	i, err := NewInjector(InjectorOptions{Client: cs, Name: "berth-webhook", Bundle: own.CABundle})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return i, own, other
+}
+
+func TestInjector(t *testing.T) {
+	s, cs := api(t, memkube.Options{})
+	injector, a, b := injectorBesideAnother(t, cs)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ended := make(chan error, 1)
@@ -167,7 +175,7 @@ func TestPatchTestsWhatItWasMadeFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := configs.Patch(t.Context(), "berth-webhook", types.JSONPatchType, patch, metav1.PatchOptions{}); !isUnprocessable(err) {
+		if _, err := configs.Patch(t.Context(), "berth-webhook", types.JSONPatchType, patch, metav1.PatchOptions{}); !jsonpatch.Outdated(err) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -177,14 +185,7 @@ func TestPatchTestsWhatItWasMadeFor(t *testing.T) {
 // cainjector's from the moment the configuration says so. Once it doesn't, it is ours again.
 func TestInjectorLeavesWhatCainjectorWrites(t *testing.T) {
 	s, cs := api(t, memkube.Options{})
-	clk := clocktesting.NewFakeClock(time.Now())
-	a, other := replica(t, cs, clk), replica(t, cs, clk, func(o *AuthorityOptions) { o.Secret = "other" })
-	reconcile(t, a)
-	reconcile(t, other)
-	injector, err := NewInjector(InjectorOptions{Client: cs, Name: "berth-webhook", Bundle: a.CABundle})
-	if err != nil {
-		t.Fatal(err)
-	}
+	injector, a, other := injectorBesideAnother(t, cs)
 	ctx := t.Context()
 	configs := cs.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	for _, mark := range []string{injectFrom, injectFromSecret} {
@@ -200,7 +201,7 @@ func TestInjectorLeavesWhatCainjectorWrites(t *testing.T) {
 		if err := injector.inject(ctx); err != nil || s.Requests()["patch mutatingwebhookconfigurations"] != 0 {
 			t.Errorf("%s: wrote over cainjector's bundle: %v", mark, err)
 		}
-		if err := injector.Healthy(); !errors.Is(err, ErrNotInjected) || !strings.Contains(err.Error(), "berth-system/berth-webhook") {
+		if err := injector.Healthy(); !errors.Is(err, ErrNotInjected) || !strings.Contains(err.Error(), mark+"=berth-system/berth-webhook") {
 			t.Errorf("%s: with another's bundle it is %v", mark, err)
 		}
 		for n := range cfg.Webhooks {

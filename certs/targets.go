@@ -1,7 +1,6 @@
 package certs
 
 import (
-	"cmp"
 	"context"
 
 	registration "k8s.io/api/admissionregistration/v1"
@@ -31,7 +30,7 @@ type hook struct {
 // configuration is what an Injector knows of one configuration.
 type configuration struct {
 	version string // metadata.resourceVersion
-	source  string // what cainjector takes the bundle from; empty when the bundle is ours to write
+	source  string // the annotation that tells cainjector where to take the bundle from; empty when it is ours to write
 	hooks   []hook
 }
 
@@ -84,5 +83,11 @@ func validating(c *registration.ValidatingWebhookConfiguration, err error) (conf
 }
 
 func configurationOf(meta metav1.ObjectMeta, hooks []hook) configuration {
-	return configuration{meta.ResourceVersion, cmp.Or(meta.Annotations[injectFrom], meta.Annotations[injectFromSecret]), hooks}
+	c := configuration{version: meta.ResourceVersion, hooks: hooks}
+	for _, mark := range []string{injectFrom, injectFromSecret} {
+		if from := meta.Annotations[mark]; from != "" {
+			c.source = mark + "=" + from
+		}
+	}
+	return c
 }

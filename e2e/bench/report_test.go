@@ -39,7 +39,7 @@ func good() *Report {
 		Tight: &Tight{First: Round{Seconds: 1}, AtOnce: Round{Waited: 7}, OneMore: "full", Freed: Summary{Count: 20, P50: 100, Max: 999},
 			Addresses: 1000},
 		Ledger: &Ledger{Webhook: Restart{Ready: 4.9, PeakMiB: 249}},
-		Large:  &Large{Worker: Restart{FirstPod: 4.9, Compared: 59, Writes: []Write{{Author: "worker", Count: onePod}, {Author: "kubelet", Count: 99}}}},
+		Large:  &Large{Worker: Restart{FirstPod: 4.9, Compared: 59, Writes: []Write{{Author: "worker", Count: 8}, {Author: "kubelet", Count: 99}}}},
 	}
 }
 
@@ -80,7 +80,7 @@ func TestJudge(t *testing.T) {
 		"a large webhook":  {func(r *Report) { r.Ledger.Webhook.PeakMiB = 250 }, []string{"ledger"}},
 		"late first pod":   {func(r *Report) { r.Large.Worker.FirstPod = 5 }, []string{"large"}},
 		"late comparison":  {func(r *Report) { r.Large.Worker.Compared = 60 }, []string{"large"}},
-		"writes at start":  {func(r *Report) { r.Large.Worker.Writes[0].Count = onePod + 1 }, []string{"large"}},
+		"writes at start":  {func(r *Report) { r.Large.Worker.Writes[0].Count = 9 }, []string{"large"}},
 		"the floor counts": {func(r *Report) { r.Floor = append(r.Floor, floorRun(0.5, 0.5, 1, 200)) }, []string{"latency", "rate", "wired", "gone"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -122,10 +122,7 @@ func (h *harness) run(ctx context.Context, t *testing.T, name string, command ..
 		if err := p.Stop(context.WithoutCancel(ctx)); err != nil {
 			t.Error(err)
 		}
-		if t.Failed() {
-			b, _ := os.ReadFile(p.Log())
-			t.Logf("--- %s\n%s", name, b[max(0, len(b)-12000):])
-		}
+		suite.Logs(t, filepath.Dir(p.Log()), filepath.Base(p.Log()))
 	})
 	return p
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // logEnd is how much of a log is printed, in bytes.
-const logEnd = 4000
+const logEnd = 12000
 
 // Bin is the directory of the programs to run; empty: the work tree's.
 func Bin() string { return os.Getenv("BERTH_E2E_BIN") }

@@ -41,10 +41,10 @@ func applyAt(t *testing.T, s *fakeStore, opts WriterOptions, at []time.Duration,
 	return sizes, done
 }
 
-// every gives n times, one each step, from a time on.
-func every(step time.Duration, from time.Duration, n int) (out []time.Duration) {
+// every gives n times, one each step.
+func every(step time.Duration, n int) (out []time.Duration) {
 	for i := range n {
-		out = append(out, from+time.Duration(i)*step)
+		out = append(out, time.Duration(i)*step)
 	}
 	return out
 }
@@ -61,14 +61,14 @@ func TestBurst(t *testing.T) {
 		sizes  []int
 	}{
 		// Two of each three come while another is under way: the sixteenth of those is in the eighth transaction.
-		"a burst begins":         {at: every(2*ms, 0, 60), sizes: []int{3, 3, 3, 3, 3, 3, 3, 39}},
-		"full batches don't":     {at: every(2*ms, 0, 60), opts: WriterOptions{MaxBatch: 16}, sizes: []int{3, 3, 3, 3, 3, 3, 3, 16, 16, 7}},
-		"who has no time":        {at: every(2*ms, 0, 60), urgent: 61*ms + ms/2, took: 5 * ms, sizes: []int{3, 3, 3, 3, 3, 3, 3, 14, 26}},
-		"a burst ends":           {at: append(every(2*ms, 0, 60), 900*ms, 920*ms), sizes: []int{3, 3, 3, 3, 3, 3, 3, 39, 1, 1}},
-		"few are none":           {at: every(60*ms, 0, 20), sizes: slices.Repeat([]int{1}, 20)},
-		"one after the other":    {at: every(6*ms, 0, 100), sizes: slices.Repeat([]int{1}, 100)},
-		"the operator's choice":  {at: every(2*ms, 0, 60), opts: WriterOptions{BurstDelay: 21 * ms}, sizes: []int{3, 3, 3, 3, 3, 3, 3, 11, 11, 11, 6}},
-		"longer alone than that": {at: every(2*ms, 0, 60), opts: WriterOptions{MaxDelay: 51 * ms, BurstDelay: 20 * ms}, sizes: []int{26, 26, 8}},
+		"a burst begins":         {at: every(2*ms, 60), sizes: []int{3, 3, 3, 3, 3, 3, 3, 39}},
+		"full batches don't":     {at: every(2*ms, 60), opts: WriterOptions{MaxBatch: 16}, sizes: []int{3, 3, 3, 3, 3, 3, 3, 16, 16, 7}},
+		"who has no time":        {at: every(2*ms, 60), urgent: 61*ms + ms/2, took: 5 * ms, sizes: []int{3, 3, 3, 3, 3, 3, 3, 14, 26}},
+		"a burst ends":           {at: append(every(2*ms, 60), 900*ms, 920*ms), sizes: []int{3, 3, 3, 3, 3, 3, 3, 39, 1, 1}},
+		"few are none":           {at: every(60*ms, 20), sizes: slices.Repeat([]int{1}, 20)},
+		"one after the other":    {at: every(6*ms, 100), sizes: slices.Repeat([]int{1}, 100)},
+		"the operator's choice":  {at: every(2*ms, 60), opts: WriterOptions{BurstDelay: 21 * ms}, sizes: []int{3, 3, 3, 3, 3, 3, 3, 11, 11, 11, 6}},
+		"longer alone than that": {at: every(2*ms, 60), opts: WriterOptions{MaxDelay: 51 * ms, BurstDelay: 20 * ms}, sizes: []int{26, 26, 8}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestBurst(t *testing.T) {
 					if tc.urgent == 0 {
 						return
 					}
-					time.Sleep(tc.urgent)
+					time.Sleep(tc.urgent) // of the bubble's time: it comes in the middle of the others
 					ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
 					defer cancel()
 					began := time.Now()

@@ -185,7 +185,8 @@ func (w *Worker) patchFinalizer(ctx context.Context, obj client.Object, add bool
 		return err
 	}
 	err = w.Client.Patch(ctx, obj, client.RawPatch(types.JSONPatchType, body))
-	if apierrors.IsNotFound(err) || jsonpatch.Outdated(err) || add && apierrors.IsForbidden(err) {
+	dying := add && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err))
+	if apierrors.IsNotFound(err) || jsonpatch.Outdated(err) || dying {
 		return nil // it is another by now, and its next event brings it back
 	}
 	if err != nil {

@@ -85,6 +85,7 @@ func (s *subject) finalized() bool { return slices.Contains(s.Finalizers, networ
 // complete tells that the pod carries the answer of an allocation.
 func (s *subject) complete() bool { return answered(s.Pod, s.carried) }
 
+// answered tells so of a pod by what it carries.
 func answered(p *corev1.Pod, carried []network.CarriedInterface) bool {
 	return slices.ContainsFunc(carried, func(c network.CarriedInterface) bool { return network.Given(p.Annotations, c.Provider) })
 }

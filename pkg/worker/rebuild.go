@@ -8,10 +8,10 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-net/berth/internal/catalog"
+	"github.com/berth-net/berth/internal/jsonpatch"
 	"github.com/berth-net/berth/internal/rebuild"
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 	"github.com/berth-net/berth/pkg/ipam"
@@ -199,11 +199,11 @@ func (w *Worker) mark(ctx context.Context, c *closure) error {
 }
 
 func (w *Worker) reopen(ctx context.Context, c *closure) error {
-	if err := catalog.UnmarkClosed(ctx, w.Client, c.Object, c.mark); client.IgnoreNotFound(err) != nil && !apierrors.IsInvalid(err) {
-		return err
-	} else if apierrors.IsInvalid(err) { // it was marked again meanwhile: once more
+	if err := catalog.UnmarkClosed(ctx, w.Client, c.Object, c.mark); jsonpatch.Outdated(err) { // it was marked again meanwhile: once more
 		w.Lost(c.Object.Name, c.reason)
 		return nil
+	} else if client.IgnoreNotFound(err) != nil {
+		return err
 	}
 	for place, seen := range c.here {
 		w.Ledger.Reopen(place, seen)

@@ -18,36 +18,33 @@ import (
 	kubeovnv1 "github.com/berth-net/berth/pkg/api/kubeovn/v1"
 )
 
-// A conflict tells nothing of the pod, and no event need follow it.
-func TestConflictOnAPodIsTriedAgain(t *testing.T) {
-	var conflicts atomic.Int32
-	w := newWorld(t, worldOptions{intercept: func(r memkube.Request) memkube.Fault {
-		if r.Verb == "patch" && r.Resource == "pods" && r.HTTP.UserAgent() != testAgent && conflicts.Add(1) <= 2 {
-			return memkube.Fault{Err: apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, r.Name, errors.New("the store is busy"))}
-		}
-		return memkube.Fault{}
-	}})
-	w.admit(podNamed("a", onNode))
-	w.wired("a")
-	if n := conflicts.Load(); n < 3 {
-		t.Errorf("%d patches, want two conflicts and then a success", n)
+// A conflict tells nothing of the pod, and a policy that refuses answers with the code of a failed test: no event need
+// follow either.
+func TestPatchOfAPodIsTriedAgain(t *testing.T) {
+	cases := map[string]func(name string) error{
+		"after conflicts": func(name string) error {
+			return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, name, errors.New("the store is busy"))
+		},
+		"after refusals": func(name string) error {
+			return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, name, field.ErrorList{
+				field.Forbidden(field.NewPath("metadata", "annotations"), "the policy is not ready")})
+		},
 	}
-}
-
-// A policy that refuses a patch answers with the code of a failed test, and no event follows: it is tried again.
-func TestRefusedPatchIsTriedAgain(t *testing.T) {
-	var refusals atomic.Int32
-	w := newWorld(t, worldOptions{intercept: func(r memkube.Request) memkube.Fault {
-		if r.Verb == "patch" && r.Resource == "pods" && r.HTTP.UserAgent() != testAgent && refusals.Add(1) <= 2 {
-			return memkube.Fault{Err: apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, r.Name, field.ErrorList{
-				field.Forbidden(field.NewPath("metadata", "annotations"), "the policy is not ready")})}
-		}
-		return memkube.Fault{}
-	}})
-	w.admit(podNamed("a", onNode))
-	w.wired("a")
-	if n := refusals.Load(); n < 3 {
-		t.Errorf("%d patches, want two refusals and then a success", n)
+	for name, failure := range cases {
+		t.Run(name, func(t *testing.T) {
+			var patches atomic.Int32
+			w := newWorld(t, worldOptions{intercept: func(r memkube.Request) memkube.Fault {
+				if r.Verb == "patch" && r.Resource == "pods" && r.HTTP.UserAgent() != testAgent && patches.Add(1) <= 2 {
+					return memkube.Fault{Err: failure(r.Name)}
+				}
+				return memkube.Fault{}
+			}})
+			w.admit(podNamed("a", onNode))
+			w.wired("a")
+			if n := patches.Load(); n < 3 {
+				t.Errorf("%d patches, want two failures and then a success", n)
+			}
+		})
 	}
 }
 

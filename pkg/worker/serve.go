@@ -97,7 +97,7 @@ func (w *Worker) applyFor(ctx context.Context, s *subject, action string, ch ovn
 	soon, cancel := context.WithTimeout(ctx, tellAfter)
 	defer cancel()
 	err := w.apply(soon, ch)
-	if soon.Err() == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+	if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	w.unanswered(s, action)
@@ -106,7 +106,7 @@ func (w *Worker) applyFor(ctx context.Context, s *subject, action string, ch ovn
 
 // unanswered tells on the pod that the northbound database keeps it waiting.
 func (w *Worker) unanswered(s *subject, action string) {
-	why := "the northbound database is slow"
+	why := "the northbound database is slow, see its log and its load"
 	if err := w.Northbound.Ready(); err != nil {
 		why = err.Error()
 	}

@@ -97,21 +97,21 @@ type urgentFirst struct {
 
 // Create enqueues a pod. The queue takes what is new before what a first list has.
 func (h *urgentFirst) Create(ctx context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	if p, ok := e.Object.(*corev1.Pod); ok {
-		if h.prepareAfter > 0 && p.DeletionTimestamp == nil && !lifecycle.Ended(p) && onlyUnscheduled(p) {
-			q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(p)}, h.prepareAfter)
-			return
-		}
-		if p.DeletionTimestamp != nil || !lifecycle.Ended(p) && !facts.Running(p) {
-			e.IsInInitialList = false
-		}
+	p, ok := e.Object.(*corev1.Pod)
+	switch {
+	case !ok:
+	case h.prepareAfter > 0 && onlyUnscheduled(p):
+		q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(p)}, h.prepareAfter)
+		return
+	case p.DeletionTimestamp != nil || !lifecycle.Ended(p) && !facts.Running(p):
+		e.IsInInitialList = false
 	}
 	h.EnqueueRequestForObject.Create(ctx, e, q)
 }
 
 // onlyUnscheduled tells of a pod that carries the answer of an allocation, and waits for a node alone.
 func onlyUnscheduled(p *corev1.Pod) bool {
-	return p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) == 0 && slices.Contains(p.Finalizers, network.Finalizer) &&
+	return p.DeletionTimestamp == nil && !lifecycle.Ended(p) && p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) == 0 && slices.Contains(p.Finalizers, network.Finalizer) &&
 		answered(p, network.Carried(p.Annotations))
 }
 
