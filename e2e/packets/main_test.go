@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/berth-net/berth/e2e/await"
 	"github.com/berth-net/berth/e2e/cluster"
 	"github.com/berth-net/berth/e2e/sampling"
 	"github.com/berth-net/berth/e2e/suite"
@@ -72,7 +73,7 @@ func startOf(t *testing.T, family cluster.Family) *harness {
 	h := shared.h
 	t.Cleanup(func() {
 		suite.Broken(t, h.sampling)
-		suite.Logs(t, h.LogDir(), "berth-worker*")
+		suite.Logs(t, h.LogDir(), "berth-worker*", "ovn-northd*", "*-ovn-controller*", "*-vswitchd*")
 	})
 	return h
 }
@@ -145,10 +146,17 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// until waits until something comes true, or ends the test.
+// until waits until something comes true, or ends the test and prints what OVN has, while it still has it.
 func until(ctx context.Context, t *testing.T, what string, ok func(context.Context) error) {
 	t.Helper()
-	suite.Until(ctx, t, what, 150*time.Millisecond, limit, ok)
+	err := await.Until(ctx, what, 150*time.Millisecond, limit, ok)
+	if err == nil {
+		return
+	}
+	if shared.h != nil {
+		t.Log(shared.h.Diagnose(ctx))
+	}
+	t.Fatal(err)
 }
 
 // make creates an object that goes with the test; the end of the test waits until it is gone.
