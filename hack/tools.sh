@@ -52,9 +52,10 @@ packages() {
     # shellcheck disable=SC2064
     trap "rm -f '$policy'" EXIT
   fi
-  apt-get update -qq >&2
+  # A fresh machine may be busy updating itself: wait for it.
+  apt-get -o DPkg::Lock::Timeout=300 update -qq >&2
   # shellcheck disable=SC2086
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $list >&2
+  DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends $list >&2
   if [ -d /run/systemd/system ]; then
     for p in ovn-central ovn-host openvswitch-switch prometheus; do
       case " $(echo $list) " in *" $p "*) systemctl disable --now "$p" >&2 || true ;; esac
