@@ -66,11 +66,13 @@ type Report struct {
 	Machine  Machine   `json:"machine"`
 	Sizes    Sizes     `json:"sizes"`
 	Floor    []Burst   `json:"floor,omitempty"`
-	Berth    []Burst   `json:"berth,omitempty"`
-	Singles  *Singles  `json:"singles,omitempty"`
-	Tight    *Tight    `json:"tight,omitempty"`
-	Large    *Large    `json:"large,omitempty"`
-	Ledger   *Ledger   `json:"ledger,omitempty"`
+	// Idle are creations alone, with a webhook that does nothing.
+	Idle    []Burst  `json:"idle,omitempty"`
+	Berth   []Burst  `json:"berth,omitempty"`
+	Singles *Singles `json:"singles,omitempty"`
+	Tight   *Tight   `json:"tight,omitempty"`
+	Large   *Large   `json:"large,omitempty"`
+	Ledger  *Ledger  `json:"ledger,omitempty"`
 }
 
 // Measure measures the chosen parts. What was measured before something went wrong is in the report, too.
@@ -110,6 +112,14 @@ func (w *World) floor(ctx context.Context, r *Report, when string, needed bool) 
 			return err
 		}
 		r.Floor = append(r.Floor, b)
+	}
+	for n := range r.Sizes.Runs {
+		w.say("with a webhook that does nothing, %s, run %d", when, n+1)
+		creates, err := w.idle(ctx, fmt.Sprintf("idle-%s-%d", when, n), r.Sizes)
+		if err != nil {
+			return err
+		}
+		r.Idle = append(r.Idle, Burst{Creates: creates})
 	}
 	if !needed {
 		return nil

@@ -83,18 +83,23 @@ func verdicts(r *Report) *table {
 }
 
 func createTable(r *Report) *table {
-	t := &table{head: []string{"clients", "without: p50 ms", "p99 ms", "pods/s", "with Berth: p50 ms", "p99 ms", "pods/s", "pods/s, part"}}
+	t := &table{head: []string{"clients", "without: p50 ms", "p99 ms", "pods/s", "a webhook that does nothing: p50 ms", "pods/s", "part",
+		"with Berth: p50 ms", "p99 ms", "pods/s", "part"}}
 	for _, n := range r.Sizes.Clients {
 		of := func(f func(Creates) float64) func(Burst) float64 {
 			return func(b Burst) float64 { return f(creates(b, n)) }
 		}
 		p50, p99 := of(func(c Creates) float64 { return c.Latency.P50 }), of(func(c Creates) float64 { return c.Latency.P99 })
 		rate := of(func(c Creates) float64 { return c.PerSecond })
-		cells := []string{fmt.Sprint(n), best(r.Floor, p50, slices.Min, "%.1f"), best(r.Floor, p99, slices.Min, "%.1f"), best(r.Floor, rate, slices.Max, "%.0f"),
-			median(r.Berth, p50, "%.1f"), median(r.Berth, p99, "%.1f"), median(r.Berth, rate, "%.0f"), ""}
-		if without, with, ok := both(r, rate, slices.Max); ok {
-			cells[len(cells)-1] = fmt.Sprintf("%.0f %%", 100*with/without)
+		part := func(with []Burst) string {
+			if without, with, ok := compare(r.Floor, with, rate, slices.Max); ok {
+				return fmt.Sprintf("%.0f %%", 100*with/without)
+			}
+			return ""
 		}
+		cells := []string{fmt.Sprint(n), best(r.Floor, p50, slices.Min, "%.1f"), best(r.Floor, p99, slices.Min, "%.1f"), best(r.Floor, rate, slices.Max, "%.0f"),
+			median(r.Idle, p50, "%.1f"), median(r.Idle, rate, "%.0f"), part(r.Idle),
+			median(r.Berth, p50, "%.1f"), median(r.Berth, p99, "%.1f"), median(r.Berth, rate, "%.0f"), part(r.Berth)}
 		if len(r.Floor)+len(r.Berth) > 0 {
 			t.row(cells...)
 		}

@@ -45,7 +45,11 @@ func judgeCreates(r *Report) []Verdict {
 		one = judged(one.Budget, one.Limit, fmt.Sprintf("%.1f ms over %.1f ms", with-without, without), with-without <= 5)
 	}
 	if without, with, ok := both(r, func(b Burst) float64 { return creates(b, 16).PerSecond }, slices.Max); ok {
-		many = judged(many.Budget, many.Limit, fmt.Sprintf("%.0f %%: %.0f of %.0f", 100*with/without, with, without), with/without >= 0.65)
+		figure := fmt.Sprintf("%.0f %%: %.0f of %.0f", 100*with/without, with, without)
+		if _, idle, ok := compare(r.Floor, r.Idle, func(b Burst) float64 { return creates(b, 16).PerSecond }, slices.Max); ok {
+			figure += fmt.Sprintf("; a webhook that does nothing: %.0f %%", 100*idle/without)
+		}
+		many = judged(many.Budget, many.Limit, figure, with/without >= 0.65)
 	}
 	return []Verdict{one, many}
 }
@@ -146,10 +150,15 @@ func creates(b Burst, clients int) Creates {
 
 // both gives a figure without Berth, the best one, and with it, the middle one; false when one is missing.
 func both(r *Report, of func(Burst) float64, best func([]float64) float64) (without, with float64, ok bool) {
-	if len(r.Floor) == 0 || len(r.Berth) == 0 {
+	return compare(r.Floor, r.Berth, of, best)
+}
+
+// compare gives the best figure of some runs, and the middle one of others; false when one is missing.
+func compare(floor, runs []Burst, of func(Burst) float64, best func([]float64) float64) (without, with float64, ok bool) {
+	if len(floor) == 0 || len(runs) == 0 {
 		return 0, 0, false
 	}
-	without, with = best(figures(r.Floor, of)), middle(r.Berth, of)
+	without, with = best(figures(floor, of)), middle(runs, of)
 	return without, with, without > 0 && with > 0
 }
 
