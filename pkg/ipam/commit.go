@@ -44,7 +44,7 @@ func (l *Ledger) submit(e *entry, o *op) (*Lease, error) {
 		e = e2
 	}
 	e.queue = append(e.queue, o)
-	if linger := max(l.Linger, o.patient); !e.running {
+	if linger := l.lingerOf(e, o.patient); !e.running {
 		e.running, e.linger, e.hurry = true, linger, make(chan struct{})
 		go l.commit(e, linger, e.hurry)
 	} else if linger < e.linger { // somebody waits for this one
@@ -71,19 +71,42 @@ func (l *Ledger) submit(e *entry, o *op) (*Lease, error) {
 	}
 }
 
-// commit writes what is queued for e until nothing is. It lets others join first, for a while or until one is in a hurry.
-func (l *Ledger) commit(e *entry, linger time.Duration, hurry <-chan struct{}) {
-	if linger > 0 {
-		select {
-		case <-l.Clock.After(linger):
-		case <-hurry:
-		}
+// crowd changes of a block in one write, less than crowdTime ago, mean that many pods come or go at once: so many wait for
+// the next one, crowdLinger times as long as one alone.
+const (
+	crowd       = 4
+	crowdTime   = time.Second
+	crowdLinger = 10
+)
+
+// lingerOf is how long a change of e waits for others to share its write. l.mu is held.
+func (l *Ledger) lingerOf(e *entry, patient time.Duration) time.Duration {
+	linger := l.Linger
+	if e.shared >= crowd && l.Clock.Since(e.wrote) < crowdTime {
+		linger *= crowdLinger
 	}
+	return max(linger, patient)
+}
+
+// commit writes what is queued for e until nothing is. It lets others join first, for a while or until one is in a hurry;
+// those that came while it wrote have waited, unless there is a crowd.
+func (l *Ledger) commit(e *entry, linger time.Duration, hurry <-chan struct{}) {
 	for {
+		if linger > 0 {
+			select {
+			case <-l.Clock.After(linger):
+			case <-hurry:
+			}
+		}
 		l.mu.Lock()
 		batch := e.queue
-		e.queue = nil
-		if len(batch) == 0 {
+		e.queue, e.linger = nil, 0
+		l.mu.Unlock()
+		if len(batch) > 0 {
+			l.write(e, batch)
+		}
+		l.mu.Lock()
+		if len(e.queue) == 0 {
 			e.running = false
 			if e.block == nil {
 				l.install(e, nil)
@@ -91,8 +114,13 @@ func (l *Ledger) commit(e *entry, linger time.Duration, hurry <-chan struct{}) {
 			l.mu.Unlock()
 			return
 		}
+		if linger = l.lingerOf(e, 0); linger == l.Linger {
+			linger = 0
+		} else {
+			e.linger, e.hurry = linger, make(chan struct{})
+		}
+		hurry = e.hurry
 		l.mu.Unlock()
-		l.write(e, batch)
 	}
 }
 
@@ -309,6 +337,7 @@ func (l *Ledger) committed(e *entry, stored *Block, ops []*op) {
 	l.mu.Lock()
 	l.stats.Writes++
 	l.stats.Operations += int64(made)
+	e.shared, e.wrote = made, l.Clock.Now()
 	if e.block == nil || newer(stored.ResourceVersion, e.block.ResourceVersion) {
 		l.install(e, stored)
 	}

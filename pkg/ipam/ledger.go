@@ -26,7 +26,8 @@ type Options struct {
 	Rest time.Duration
 	// Timeout bounds one call of the Store. Zero means 10 s.
 	Timeout time.Duration
-	// Linger is how long the first change of a block waits for others to share its write. Zero: not at all.
+	// Linger is how long the first change of a block waits for others to share its write, and a tenth of how long while many
+	// do. Zero: not at all.
 	Linger time.Duration
 	// Metrics may be nil.
 	Metrics Metrics
@@ -92,6 +93,8 @@ type entry struct {
 	running  bool
 	linger   time.Duration // how long its committer lets others join, from when it began
 	hurry    chan struct{} // ends that
+	shared   int           // changes that its last write of ours stored
+	wrote    time.Time     // when that was
 	touched  time.Time     // when the block was last seen to change
 }
 
