@@ -132,6 +132,15 @@ func (c *Client) live() (*session, error) {
 	return c.last, nil
 }
 
+// current is the session that follows the database.
+func (c *Client) current() (snapshot, error) {
+	s, err := c.live()
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
 // await waits for a session that follows the database.
 func (c *Client) await(ctx context.Context) (snapshot, error) {
 	for {

@@ -50,6 +50,7 @@ func newFakeStore(t *testing.T) *fakeStore {
 
 func fakeUUID(n int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", n) }
 
+func (s *fakeStore) current() (snapshot, error)                  { return s, nil }
 func (s *fakeStore) await(ctx context.Context) (snapshot, error) { return s, ctx.Err() }
 func (s *fakeStore) changed() <-chan struct{}                    { return s.changes.wait() }
 func (s *fakeStore) meter() *metrics                             { return s.metrics }

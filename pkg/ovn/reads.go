@@ -90,6 +90,19 @@ func (c *Client) Ports() []nb.LogicalSwitchPort {
 	return rows
 }
 
+// EachPort calls f with every switch port that carries Kube-OVN's mark, in no order. f must not alter it or keep it.
+func (c *Client) EachPort(f func(*nb.LogicalSwitchPort)) {
+	s := c.latest()
+	if s == nil {
+		return
+	}
+	s.eachPort(func(p *nb.LogicalSwitchPort) {
+		if p.ExternalIDs[nb.Vendor] == nb.VendorKubeOVN {
+			f(p)
+		}
+	})
+}
+
 // Groups returns all port groups, by name.
 func (c *Client) Groups() []nb.PortGroup {
 	rows := all(c.latest(), tableGroup, func(r *groupRow) (nb.PortGroup, bool) { return nb.PortGroup(*r), true })

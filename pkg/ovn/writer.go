@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	defaultMaxBatch   = 128
+	defaultMaxBatch   = 256
 	defaultMaxDelay   = 5 * time.Millisecond
-	defaultBurstDelay = 250 * time.Millisecond
+	defaultBurstDelay = 400 * time.Millisecond
 
 	// A burst is so many changes within that time, each of which came while another was under way: one caller after the
 	// other makes none. northd and every node's controller work anew after each transaction, so when many pods come or go
@@ -25,18 +25,20 @@ const (
 type WriterOptions struct {
 	// Epoch is what RaiseEpoch returned. Under any other epoch nothing is written.
 	Epoch int64
-	// MaxBatch bounds the changes in one transaction; 128 when zero.
+	// MaxBatch bounds the changes in one transaction; 256 when zero.
 	MaxBatch int
 	// MaxDelay bounds how long a change waits for company; 5 ms when zero.
 	MaxDelay time.Duration
-	// BurstDelay is how long it waits in a burst; 250 ms when zero. A caller whose time ends before twice of it is served
+	// BurstDelay is how long it waits in a burst; 400 ms when zero. A caller whose time ends before twice of it is served
 	// as if there were none, and whoever waits with it.
 	BurstDelay time.Duration
 }
 
 // store is where a Writer writes.
 type store interface {
-	// await waits until the database can be relied on.
+	// current is the database as it can be relied on now; an error: it can't.
+	current() (snapshot, error)
+	// await waits until it can.
 	await(ctx context.Context) (snapshot, error)
 	// changed returns a channel that is closed at the next change of what a snapshot shows.
 	changed() <-chan struct{}
@@ -91,8 +93,12 @@ func newWriter(s store, opts WriterOptions) *Writer {
 }
 
 // Apply blocks until the change holds in the database and the client's reads show it. A change that holds already
-// costs no transaction. When ctx ends first, the change may or may not have been written.
+// costs no transaction, and ports that are as they are to be don't wait either. When ctx ends first, the change may or may
+// not have been written.
 func (w *Writer) Apply(ctx context.Context, ch Change) error {
+	if w.holds(ch) {
+		return nil
+	}
 	r := &request{change: ch, left: ctx.Err, since: time.Now(), done: make(chan error, 1)}
 	if end, ok := ctx.Deadline(); ok {
 		r.urgent = end.Sub(r.since) < 2*w.opts.BurstDelay
@@ -118,6 +124,31 @@ func (w *Writer) Apply(ctx context.Context, ch Change) error {
 	case <-ctx.Done():
 		return applyError(ch, ctx.Err())
 	}
+}
+
+// holds tells that ports are as they are to be: nobody who only makes sure is to wait for a batch. What isn't asked for is
+// whether somebody is about to change that, for such a change may as well come a moment later.
+func (w *Writer) holds(ch Change) bool {
+	if len(ch.Ensure.Ports) == 0 || len(ch.RemovePorts) > 0 {
+		return false
+	}
+	snap, err := w.store.current()
+	if err != nil {
+		return false
+	}
+	for _, p := range ch.Ensure.Ports {
+		if len(p.SecurityGroups) > 0 { // whose members are compared with all ports: a batch does so once
+			return false
+		}
+		if _, ok := snap.port(p.Row.Name); !ok {
+			return false
+		}
+	}
+	w.mu.Lock()
+	stopped := w.stopped
+	w.mu.Unlock()
+	f := compose(snap, w.opts.Epoch, []Change{ch}).fates[0]
+	return !stopped && f.err == nil && !f.part && !f.deferred
 }
 
 func applyError(ch Change, err error) error {

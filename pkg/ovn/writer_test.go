@@ -132,6 +132,54 @@ func TestBatching(t *testing.T) {
 	}
 }
 
+// Whoever only makes sure of a port waits for no batch.
+func TestWhatHoldsDoesNotWait(t *testing.T) {
+	old := podChange("old", "s1")
+	cases := map[string]struct {
+		change Change
+		took   time.Duration
+	}{
+		"a port that is there":     {change: old},
+		"a new one":                {podChange("new", "s1"), time.Minute},
+		"one of which more is due": {Change{Key: "x", Ensure: old.Ensure, RemovePorts: []string{"none.default"}}, time.Minute},
+		"one on another switch":    {podChange("old", "s2"), time.Minute}, // there is none: the batch says so
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWriter(newFakeStore(t), WriterOptions{MaxDelay: time.Minute})
+				runWriter(t, w)
+				if err := w.Apply(t.Context(), old); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				_ = w.Apply(t.Context(), tc.change)
+				if took := time.Since(began); took != tc.took {
+					t.Errorf("took %s, want %s", took, tc.took)
+				}
+			})
+		})
+	}
+}
+
+func TestWriterThatHasEndedAnswersNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWriter(newFakeStore(t), WriterOptions{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan error)
+		go func() { done <- w.Run(ctx) }()
+		if err := w.Apply(t.Context(), podChange("old", "s1")); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		<-done
+		if err := w.Apply(t.Context(), podChange("old", "s1")); !errors.Is(err, ErrStopped) {
+			t.Errorf("%v, want ErrStopped", err)
+		}
+	})
+}
+
 // applyAll applies pods p0 to p<n-1> at once and returns their errors.
 func applyAll(t *testing.T, w *Writer, n int) []error {
 	t.Helper()

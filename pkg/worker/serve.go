@@ -230,15 +230,15 @@ func (w *Worker) portsAt(a netip.Addr) []portAt {
 	defer w.mu.Unlock()
 	if now := w.Clock.Now(); w.index.ports == nil || now.Sub(w.index.made) >= time.Second {
 		w.index = addressIndex{made: now, ports: map[netip.Addr][]portAt{}}
-		for _, p := range w.Northbound.Ports() {
+		w.Northbound.EachPort(func(p *nb.LogicalSwitchPort) {
 			if p.Type != "" || p.ExternalIDs[nb.KeyPod] == "" {
-				continue
+				return
 			}
-			for _, addr := range lifecycle.PortAddresses(p) {
+			for _, addr := range lifecycle.PortAddresses(*p) {
 				w.index.ports[addr] = append(w.index.ports[addr], portAt{name: p.Name, sw: p.ExternalIDs[nb.KeySwitch],
 					uid: p.ExternalIDs[nb.KeyPodUID], claim: ipam.Claim(p.ExternalIDs[nb.KeyClaim])})
 			}
-		}
+		})
 	}
 	return w.index.ports[a]
 }

@@ -272,16 +272,17 @@ func (r *repair) mendLease(ctx context.Context, f lifecycle.Finding) (bool, erro
 // portsUnder gives the ports of the lease's pod that have its address under its claim, and tells whether other pods have
 // such ports.
 func (r *repair) portsUnder(l ipam.Held) (names []string, others bool) {
-	for _, p := range r.Northbound.Ports() {
-		if p.ExternalIDs[nb.KeyClaim] != string(l.Claim) || !slices.Contains(lifecycle.PortAddresses(p), l.Address) {
-			continue
+	r.Northbound.EachPort(func(p *nb.LogicalSwitchPort) {
+		if p.ExternalIDs[nb.KeyClaim] != string(l.Claim) || !slices.Contains(lifecycle.PortAddresses(*p), l.Address) {
+			return
 		}
 		if uid := p.ExternalIDs[nb.KeyPodUID]; uid != "" && uid != l.PodUID {
 			others = true
-			continue
+			return
 		}
 		names = append(names, p.Name)
-	}
+	})
+	slices.Sort(names)
 	return names, others
 }
 

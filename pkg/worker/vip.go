@@ -130,11 +130,11 @@ func (w *Worker) announceVip(ctx context.Context, v *kubeovnv1.Vip, fault string
 // dropVip takes away the port of a Vip that is gone, before its address is free.
 func (w *Worker) dropVip(ctx context.Context, vip string) error {
 	var ports []string
-	for _, p := range w.Northbound.Ports() {
+	w.Northbound.EachPort(func(p *nb.LogicalSwitchPort) {
 		if p.Type == "" && p.ExternalIDs[nb.KeyVip] == vip {
 			ports = append(ports, p.Name)
 		}
-	}
+	})
 	if len(ports) == 0 {
 		return nil
 	}

@@ -57,7 +57,7 @@ type Options struct {
 	SweepPeriod time.Duration
 	// PendingAge is how long a lease without a pod is watched; zero means lifecycle.DefaultPendingAge.
 	PendingAge time.Duration
-	// Concurrency is how many pods are worked on at once; zero means 128.
+	// Concurrency is how many pods are worked on at once; zero means 256.
 	Concurrency int
 	// PrepareAfter is how long a new pod that has its addresses may be without a node until its leases are bound and its
 	// ports made. Most have one by then, and all of that is then one transaction. Zero means at once.
@@ -130,7 +130,7 @@ func New(o Options) (*Worker, error) {
 		o.PendingAge = lifecycle.DefaultPendingAge
 	}
 	if o.Concurrency <= 0 {
-		o.Concurrency = 128
+		o.Concurrency = 256
 	}
 	w := &Worker{
 		Options: o, leading: make(chan struct{}), broken: make(chan error, 1),

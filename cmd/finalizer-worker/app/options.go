@@ -91,7 +91,7 @@ func DefaultOptions() Options {
 			ServiceCIDRs: "10.96.0.0/12"},
 		Networks: topology.Networks{PodCIDR: "10.16.0.0/16", NodeCIDR: "100.64.0.0/16"},
 		Topology: string(worker.External), LeaderElect: true, Namespace: os.Getenv("POD_NAMESPACE"),
-		SweepPeriod: 30 * time.Second, PendingAge: lifecycle.DefaultPendingAge, Concurrency: 128, PrepareAfter: 10 * time.Second,
+		SweepPeriod: 30 * time.Second, PendingAge: lifecycle.DefaultPendingAge, Concurrency: 256, PrepareAfter: 10 * time.Second,
 		Page:     serve.Page{Addr: "0"},
 		BindHook: BindHook{Port: 9444, Address: os.Getenv("POD_IP"), Limit: worker.DefaultBindLimit}, Certs: certs.DefaultFlags(),
 	}
