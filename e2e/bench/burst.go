@@ -174,6 +174,9 @@ type Singles struct {
 
 // singles makes pods one after the other, and waits for each one's network before the next.
 func (w *World) singles(ctx context.Context, name string, n int) (s Singles, err error) {
+	if err := w.awaitQuiet(ctx); err != nil {
+		return s, err
+	}
 	crew, err := newCrew(ctx, w.client, roomyName, w.nodes)
 	if err != nil {
 		return s, err
@@ -183,6 +186,41 @@ func (w *World) singles(ctx context.Context, name string, n int) (s Singles, err
 		return s, err
 	}
 	return s, crew.emptied(ctx)
+}
+
+// quiet is the processor time that all of the cluster takes in a second when nothing is asked of it, at most.
+const quiet = 0.5
+
+// awaitQuiet waits until what a burst has left behind is done, for a minute at most: collectors of garbage go on for a while.
+func (w *World) awaitQuiet(ctx context.Context) error {
+	w.say("waiting for quiet")
+	for range 60 {
+		before, err := w.usage()
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+		after, err := w.usage()
+		if err != nil {
+			return err
+		}
+		if seconds(used(before, after)) < quiet {
+			return nil
+		}
+	}
+	w.say("there is no quiet: what is measured now is of a busy cluster")
+	return nil
+}
+
+func seconds(all []Usage) (sum float64) {
+	for _, u := range all {
+		sum += u.CPU
+	}
+	return sum
 }
 
 func (c *Crew) singles(ctx context.Context, name string, n int) (s Singles, err error) {

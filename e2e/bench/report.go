@@ -45,7 +45,7 @@ type Sizes struct {
 
 // DefaultSizes are those that the budgets are about.
 func DefaultSizes() Sizes {
-	return Sizes{Pods: 2000, Creates: 500, Clients: []int{1, 16, 64}, Singles: 100, Runs: 3, Addresses: 1000, Held: 10000, Leases: 100000}
+	return Sizes{Pods: 2000, Creates: 500, Clients: []int{1, 16, 64}, Singles: 300, Runs: 3, Addresses: 1000, Held: 10000, Leases: 100000}
 }
 
 // Machine is where it was measured.

@@ -48,7 +48,7 @@ func Test(path string, value any) Operation { return Operation{Op: "test", Path:
 
 // At is the path of a key below parent.
 func At(parent, key string) string {
-	return parent + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+	return parent + "/" + strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
 }
 
 // Set adds, changes and removes keys of the map at path until what there is is what is wanted.

@@ -71,12 +71,12 @@ func (l *Ledger) submit(e *entry, o *op) (*Lease, error) {
 	}
 }
 
-// crowd changes of a block in one write, less than crowdTime ago, mean that many pods come or go at once: so many wait for
-// the next one, crowdLinger times as long as one alone.
+// crowd changes of a block in one write, less than crowdTime ago, mean that many pods come or go at once: the next ones wait
+// for each other crowdLinger times as long as one alone.
 const (
 	crowd       = 4
 	crowdTime   = time.Second
-	crowdLinger = 10
+	crowdLinger = 25
 )
 
 // lingerOf is how long a change of e waits for others to share its write. l.mu is held.

@@ -26,8 +26,8 @@ type Options struct {
 	Rest time.Duration
 	// Timeout bounds one call of the Store. Zero means 10 s.
 	Timeout time.Duration
-	// Linger is how long the first change of a block waits for others to share its write, and a tenth of how long while many
-	// do. Zero: not at all.
+	// Linger is how long the first change of a block waits for others to share its write; while many do, all wait 25 times as
+	// long. Zero: not at all.
 	Linger time.Duration
 	// Metrics may be nil.
 	Metrics Metrics

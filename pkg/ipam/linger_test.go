@@ -25,10 +25,10 @@ func TestLinger(t *testing.T) {
 		writes int64
 		last   time.Duration // that the last one takes
 	}{
-		"one by one":              {linger: 10 * ms, step: 50 * ms, writes: 41, last: 10 * ms},
-		"few":                     {linger: 10 * ms, step: 6 * ms, writes: 21, last: 10 * ms},
-		"a crowd":                 {linger: 10 * ms, step: 2*ms + ms/10, pause: 200 * ms, writes: 3, last: 100 * ms},
-		"a crowd that is gone":    {linger: 10 * ms, step: 2*ms + ms/10, pause: 1200 * ms, writes: 3, last: 10 * ms},
+		"one by one":              {linger: 4 * ms, step: 50 * ms, writes: 41, last: 4 * ms},
+		"few":                     {linger: 4 * ms, step: 3 * ms, writes: 21, last: 4 * ms},
+		"a crowd":                 {linger: 4 * ms, step: ms + ms/10, pause: 200 * ms, writes: 3, last: 100 * ms},
+		"a crowd that is gone":    {linger: 4 * ms, step: ms + ms/10, pause: 1200 * ms, writes: 3, last: 4 * ms},
 		"who doesn't wait at all": {step: 2 * ms, writes: 41},
 	}
 	for name, tc := range cases {

@@ -11,14 +11,16 @@ import (
 
 const (
 	defaultMaxBatch   = 256
-	defaultMaxDelay   = 5 * time.Millisecond
+	defaultMaxDelay   = time.Millisecond
 	defaultBurstDelay = 400 * time.Millisecond
 
-	// A burst is so many changes within that time, each of which came while another was under way: one caller after the
-	// other makes none. northd and every node's controller work anew after each transaction, so when many pods come or go
-	// at once, fewer transactions serve all of them sooner.
-	burstChanges = 16
-	burstTime    = 500 * time.Millisecond
+	// northd and every node's controller work anew after each transaction. So when many pods come or go at once, fewer
+	// transactions serve all of them sooner: of the changes of the last burstTime that came while another was under way,
+	// each beyond burstFree lets the next batch wait burstStep longer. One caller after the other makes none of these.
+	burstTime = time.Second
+	burstFree = 8
+	burstStep = 8 * time.Millisecond
+	burstMost = 128 // of those changes that are remembered
 )
 
 // WriterOptions tune a Writer.
@@ -27,10 +29,11 @@ type WriterOptions struct {
 	Epoch int64
 	// MaxBatch bounds the changes in one transaction; 256 when zero.
 	MaxBatch int
-	// MaxDelay bounds how long a change waits for company; 5 ms when zero.
+	// MaxDelay bounds how long a change waits for company, which otherwise is what comes while the last
+	// transaction is under way; 1 ms when zero.
 	MaxDelay time.Duration
-	// BurstDelay is how long it waits in a burst; 400 ms when zero. A caller whose time ends before twice of it is served
-	// as if there were none, and whoever waits with it.
+	// BurstDelay is how long it waits at most in a burst; 400 ms when zero. A caller whose time ends before twice of it is
+	// served as if there were none, and whoever waits with it.
 	BurstDelay time.Duration
 }
 
@@ -55,9 +58,9 @@ type Writer struct {
 
 	mu      sync.Mutex
 	queue   []*request
-	last    [burstChanges]time.Time // when the last changes came while another was under way, in a ring
-	next    int                     // of the ring: the oldest
-	busy    bool                    // a batch is under way
+	last    [burstMost]time.Time // when the last changes came while another was under way, in a ring
+	next    int                  // of the ring: the oldest
+	busy    bool                 // a batch is under way
 	started bool
 	stopped bool
 }
@@ -110,7 +113,7 @@ func (w *Writer) Apply(ctx context.Context, ch Change) error {
 	}
 	if w.busy || len(w.queue) > 0 {
 		w.last[w.next] = r.since
-		w.next = (w.next + 1) % burstChanges
+		w.next = (w.next + 1) % burstMost
 	}
 	w.queue = append(w.queue, r)
 	w.mu.Unlock()
@@ -236,15 +239,21 @@ func (w *Writer) take() ([]*request, time.Duration) {
 
 // due is when those that wait have waited long enough.
 func (w *Writer) due() time.Time {
-	first := w.queue[0].since
-	if time.Since(w.last[w.next]) >= burstTime {
-		return first.Add(w.opts.MaxDelay)
-	}
-	due := first.Add(max(w.opts.MaxDelay, w.opts.BurstDelay))
+	delay := max(w.opts.MaxDelay, min(w.burst(), w.opts.BurstDelay))
+	due := w.queue[0].since.Add(delay)
 	for _, r := range w.queue {
 		if soon := r.since.Add(w.opts.MaxDelay); r.urgent && soon.Before(due) {
 			due = soon
 		}
 	}
 	return due
+}
+
+// burst is how long a batch waits for what else comes.
+func (w *Writer) burst() time.Duration {
+	since, n := time.Now().Add(-burstTime), 0
+	for n < burstMost && w.last[(w.next+burstMost-1-n)%burstMost].After(since) {
+		n++
+	}
+	return time.Duration(max(n-burstFree, 0)) * burstStep
 }

@@ -17,6 +17,9 @@ import (
 // applyAt applies pods at given times and returns the sizes of the transactions and when each pod was done.
 func applyAt(t *testing.T, s *fakeStore, opts WriterOptions, at []time.Duration, beside ...func(*Writer)) (sizes []int, done []time.Duration) {
 	t.Helper()
+	if opts.MaxDelay == 0 {
+		opts.MaxDelay = 5 * time.Millisecond
+	}
 	w := newWriter(s, opts)
 	runWriter(t, w)
 	start := time.Now()
@@ -49,6 +52,14 @@ func every(step time.Duration, n int) (out []time.Duration) {
 	return out
 }
 
+// pairs gives n times two, the second a moment after the first.
+func pairs(step, moment time.Duration, n int) (out []time.Duration) {
+	for _, at := range every(step, n) {
+		out = append(out, at, at+moment)
+	}
+	return out
+}
+
 // northd works anew after each transaction: when many come at once they wait for each other, longer than one that comes
 // alone, and not those that have no time.
 func TestBurst(t *testing.T) {
@@ -60,14 +71,18 @@ func TestBurst(t *testing.T) {
 		took   time.Duration // for that one
 		sizes  []int
 	}{
-		// Two of each three come while another is under way: the sixteenth of those is in the eighth transaction.
-		"a burst begins":         {at: every(2*ms, 60), sizes: []int{3, 3, 3, 3, 3, 3, 3, 39}},
-		"full batches don't":     {at: every(2*ms, 60), opts: WriterOptions{MaxBatch: 16}, sizes: []int{3, 3, 3, 3, 3, 3, 3, 16, 16, 7}},
-		"who has no time":        {at: every(2*ms, 60), urgent: 61*ms + ms/2, took: 5 * ms, sizes: []int{3, 3, 3, 3, 3, 3, 3, 14, 26}},
-		"a burst ends":           {at: append(every(2*ms, 60), 900*ms, 920*ms), sizes: []int{3, 3, 3, 3, 3, 3, 3, 39, 1, 1}},
+		// Two of each three come while another is under way: the ninth of those is in the fifth transaction.
+		"a burst begins":        {at: every(2*ms, 60), sizes: []int{3, 3, 3, 3, 48}},
+		"full batches don't":    {at: every(2*ms, 60), opts: WriterOptions{MaxBatch: 16}, sizes: []int{3, 3, 3, 3, 16, 16, 16}},
+		"who has no time":       {at: every(2*ms, 60), urgent: 61*ms + ms/2, took: 5 * ms, sizes: []int{3, 3, 3, 3, 23, 26}},
+		"a burst ends":          {at: append(every(2*ms, 60), 1500*ms, 1520*ms), sizes: []int{3, 3, 3, 3, 48, 1, 1}},
+		"its end is remembered": {at: append(every(2*ms, 60), 900*ms, 920*ms), sizes: []int{3, 3, 3, 3, 48, 2}},
+		"a dozen at once":       {at: slices.Concat(every(0, 12), []time.Duration{100 * ms, 200 * ms}), sizes: []int{12, 1, 1}},
+		// Pairs of which each second waits for the first: they wait longer and longer.
+		"pairs":                  {at: pairs(61*ms, 2*ms+ms/2, 40), sizes: append(slices.Repeat([]int{2}, 15), 4, 4, 4, 4, 4, 4, 6, 6, 6, 6, 2)},
 		"few are none":           {at: every(60*ms, 20), sizes: slices.Repeat([]int{1}, 20)},
 		"one after the other":    {at: every(6*ms, 100), sizes: slices.Repeat([]int{1}, 100)},
-		"the operator's choice":  {at: every(2*ms, 60), opts: WriterOptions{BurstDelay: 21 * ms}, sizes: []int{3, 3, 3, 3, 3, 3, 3, 11, 11, 11, 6}},
+		"the operator's choice":  {at: every(2*ms, 60), opts: WriterOptions{BurstDelay: 21 * ms}, sizes: []int{3, 3, 3, 3, 11, 11, 11, 11, 4}},
 		"longer alone than that": {at: every(2*ms, 60), opts: WriterOptions{MaxDelay: 51 * ms, BurstDelay: 20 * ms}, sizes: []int{26, 26, 8}},
 	}
 	for name, tc := range cases {

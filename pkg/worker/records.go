@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"reflect"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,7 +93,12 @@ func (w *Worker) ensureRecord(ctx context.Context, want *kubeovnv1.IP) error {
 	var have kubeovnv1.IP
 	err := w.Client.Get(ctx, client.ObjectKeyFromObject(want), &have)
 	if apierrors.IsNotFound(err) {
-		err = w.Client.Create(ctx, want.DeepCopy())
+		if w.justRecorded(want) {
+			return nil
+		}
+		if err = w.Client.Create(ctx, want.DeepCopy()); err == nil {
+			w.noteRecord(want)
+		}
 		if !apierrors.IsAlreadyExists(err) {
 			return err
 		}
@@ -123,6 +129,37 @@ func (w *Worker) ensureRecord(ctx context.Context, want *kubeovnv1.IP) error {
 		return err
 	}
 	return w.Client.Patch(ctx, &have, client.RawPatch(types.MergePatchType, body))
+}
+
+// recordSeen is how long a record that was made may be missing from the cache. A pod's own mark brings the worker back to
+// the pod before that.
+const recordSeen = 5 * time.Second
+
+// madeRecord is a record and when it was made.
+type madeRecord struct {
+	record *kubeovnv1.IP
+	at     time.Time
+}
+
+func (w *Worker) noteRecord(made *kubeovnv1.IP) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.recorded[made.Name] = madeRecord{made, w.Clock.Now()}
+}
+
+// justRecorded tells that the record was made a moment ago.
+func (w *Worker) justRecorded(want *kubeovnv1.IP) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, ok := w.recorded[want.Name]
+	return ok && w.Clock.Since(m.at) < recordSeen && sameRecord(m.record, want)
+}
+
+// forgetRecords forgets those that the cache must have by now.
+func (w *Worker) forgetRecords() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.recorded, func(_ string, m madeRecord) bool { return w.Clock.Since(m.at) >= recordSeen })
 }
 
 func sameRecord(have, want *kubeovnv1.IP) bool {
@@ -162,5 +199,8 @@ func (w *Worker) dropRecords(ctx context.Context, s *subject, thorough bool) err
 
 // dropRecord deletes exactly this record.
 func (w *Worker) dropRecord(ctx context.Context, ip *kubeovnv1.IP) error {
+	w.mu.Lock()
+	delete(w.recorded, ip.Name)
+	w.mu.Unlock()
 	return client.IgnoreNotFound(w.Client.Delete(ctx, ip, client.Preconditions{UID: &ip.UID, ResourceVersion: &ip.ResourceVersion}))
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -77,16 +78,21 @@ func (w *Worker) connect(ctx context.Context, s *subject) ([]wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.applyFor(ctx, s, actionWire, ovn.Change{Key: s.key().String(), Ensure: rows,
-		RemovePorts: append(rivals, w.unplugged(s, rows)...)}); err != nil {
-		return nil, w.unwired(s, err)
+	var records errgroup.Group // beside the rows: neither builds on the other, and the marks come after both
+	if s.Spec.NodeName != "" {
+		records.Go(func() error { return w.ensureRecords(ctx, s, wires) })
 	}
-	fault.Hit(fault.Wired)
-	if s.Spec.NodeName == "" {
-		return wires, nil
+	err = w.applyFor(ctx, s, actionWire, ovn.Change{Key: s.key().String(), Ensure: rows, RemovePorts: append(rivals, w.unplugged(s, rows)...)})
+	if err == nil {
+		fault.Hit(fault.Wired)
 	}
-	if err := w.ensureRecords(ctx, s, wires); err != nil {
-		return nil, err
+	if recorded := records.Wait(); err == nil {
+		err = recorded
+	} else {
+		err = w.unwired(s, err)
+	}
+	if err != nil || s.Spec.NodeName == "" {
+		return wires, err
 	}
 	return wires, w.markVip(ctx, s, network.PortName(s.identity, s.Namespace, network.DefaultProvider))
 }

@@ -114,6 +114,7 @@ func (w *Worker) sweep(ctx context.Context) error {
 	}
 	w.Metrics.tellFinalizers(finalizing, w.Clock.Now())
 	w.forgetBegun(pods)
+	w.forgetRecords()
 	r := &repair{Worker: w, keeper: facts.NewKeeper(w.Live, w.Client.RESTMapper()), records: byName, live: map[string][]lifecycle.Pod{}}
 	var errs []error
 	counts := map[lifecycle.Kind]int{}

@@ -108,6 +108,7 @@ type Worker struct {
 	unrealised map[string]bool
 	waiting    map[client.ObjectKey]waiter
 	started    map[string]time.Time
+	recorded   map[string]madeRecord
 	index      addressIndex
 	bound      boundIndex
 
@@ -138,7 +139,7 @@ func New(o Options) (*Worker, error) {
 		watch: lifecycle.NewWatchlist(o.PendingAge), ripe: map[ipam.Ref]bool{}, noted: map[string]bool{}, exits: map[string]exit{},
 		unseen: map[string]time.Time{}, restored: map[string]map[ipam.Ref]bool{},
 		told: map[string]time.Time{}, figured: map[types.UID]string{},
-		waiting: map[client.ObjectKey]waiter{}, started: map[string]time.Time{},
+		waiting: map[client.ObjectKey]waiter{}, started: map[string]time.Time{}, recorded: map[string]madeRecord{},
 	}
 	eips, err := catalog.ServedEIPs(o.Client.RESTMapper())
 	if err != nil {

@@ -74,7 +74,7 @@ func Run(ctx context.Context, o Options) error {
 }
 
 // linger lets binds and releases of one block share a write: nobody waits for a single one.
-const linger = 10 * time.Millisecond
+const linger = 4 * time.Millisecond
 
 // gatherer adds our metrics to controller-runtime's, which have those of Go and of the process.
 func gatherer(ours prometheus.Gatherer) prometheus.Gatherer {
