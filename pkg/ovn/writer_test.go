@@ -188,7 +188,9 @@ func TestWriterThatHasEndedAnswersNobody(t *testing.T) {
 			t.Error(err)
 		}
 		cancel()
-		<-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 		if err := w.Apply(t.Context(), podChange("old", "s1")); !errors.Is(err, ErrStopped) {
 			t.Errorf("%v, want ErrStopped", err)
 		}
