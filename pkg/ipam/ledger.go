@@ -91,7 +91,7 @@ type entry struct {
 	cells    []*cell // its places in the random choice; none while its subnet was never asked for
 	queue    []*op
 	running  bool
-	linger   time.Duration // how long its committer lets others join, from when it began
+	linger   time.Duration // how long its committer lets others join; 0 while it doesn't wait
 	hurry    chan struct{} // ends that
 	shared   int           // changes that its last write of ours stored
 	wrote    time.Time     // when that was

@@ -33,7 +33,7 @@ func TestLinger(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // all sleeps are of the bubble's time
 				l, err := ipam.New(ipam.Options{Store: memstore.New(), Replica: "a", Clock: clock.RealClock{}, Random: rand.Reader, Linger: tc.linger})
 				if err != nil {
 					t.Fatal(err)
